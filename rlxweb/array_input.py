@@ -189,7 +189,8 @@ def _non_array_error(value: Any) -> DTypeError | None:
     if isinstance(value, str | os.PathLike):
         return _array_error(
             f"got {describe_type(value)}: {str(value)[:60]!r}",
-            "if it is a file name, read the file: rlxweb.io.open_recording, np.load",
+            "if it is a file name, read the file with rlxweb.io.open_recording or "
+            "np.load",
         )
     if isinstance(value, bytes | bytearray):
         return _array_error(f"got {len(value)} bytes", _KIND_HINTS["S"])
@@ -234,7 +235,7 @@ def _accessor_hint(value: Any) -> str:
     """
     for name, expression in _ACCESSORS.items():
         if callable(getattr(value, name, None)):
-            return f"pass its numbers: {expression}"
+            return f"convert it to NumPy: {expression}"
     return ""
 
 
@@ -245,9 +246,9 @@ def _conversion_hint(value: Any) -> str:
     if hasattr(value, "groups") and hasattr(value, "left_out"):  # our Recording
         return "pass the samples of a group: x.groups[0].read()"
     if callable(getattr(value, "readinto", None)):
-        return "open the file by name: rlxweb.io.open_recording, np.load"
+        return "open the file by name with rlxweb.io.open_recording or np.load"
     is_single_pass = hasattr(value, "__iter__") and not hasattr(value, "__getitem__")
-    return "collect its values first: list(x)" if is_single_pass else ""
+    return "collect the values first: list(x)" if is_single_pass else ""
 
 
 def _non_numeric_error(value: Any, array: Array) -> DTypeError:
@@ -282,7 +283,7 @@ def _non_numeric_error(value: Any, array: Array) -> DTypeError:
         else ""
     )
     problem = f"got {describe_type(value)} of objects{example}"
-    return _array_error(problem, "convert them to numbers: np.asarray(x, float)")
+    return _array_error(problem, "convert the objects to numbers: np.asarray(x, float)")
 
 
 def _describe_ragged(rows: Any, depth: int = 0) -> str:

@@ -64,7 +64,7 @@ def open_output(
         return
     stream: object = file
     if isinstance(stream, TextIOBase):
-        rule, hint = "the output is bytes", "open it with mode 'wb'"
+        rule, hint = "the output is binary", "open it with mode 'wb'"
         raise UsageError(context, "the open file is in text mode", rule, hint)
     if not hasattr(stream, "write"):
         path_rule = "expected a path or an open file"
@@ -124,7 +124,7 @@ class AtomicFiles:
     ) -> Path:
         """Return the path of a new temporary file, for code that opens it itself."""
         temporary = self._add_output(os.fspath(path), follow_link).temporary
-        assert temporary is not None, "a stream has no name beside it"
+        assert temporary is not None, "a stream has no temporary file"
         return temporary
 
     def _add_output(self, name: str, follow_link: bool = True) -> _PendingOutput:
@@ -153,7 +153,7 @@ class AtomicFiles:
             if output.temporary is not None and output.target == target:
                 raise UsageError(
                     f"writing {name!r}",
-                    f"{output.name!r} is another output and refers to the same file",
+                    f"{output.name!r}, another output, refers to the same file",
                     "every output must be a separate file",
                     "choose another name",
                 )

@@ -205,9 +205,9 @@ def parse_device(name: DeviceLike) -> Device:
     if is_auto(name):
         raise UnknownDevice(
             "device",
-            f"'{name}' does not name a device",
-            "expected one device",
-            f"name the device; in a list of devices, remove '{name}'",
+            f"'{name}' is not a specific device",
+            "expected the name of one device",
+            f"pass a device name; in a list of devices, omit '{name}'",
         )
     device = _extension_device(text)
     if device is None:

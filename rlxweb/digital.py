@@ -49,7 +49,9 @@ class Digital:
         self.offset = _row_values("offset", offset, array.shape[:-1])
         if not self.gain.all():
             rule = "a gain of 0 gives the same value for all samples"
-            raise UsageError(_CONTEXT, "a gain is 0", rule, "omit that row")
+            raise UsageError(
+                _CONTEXT, "a gain is 0", rule, "omit each row whose gain is 0"
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -105,7 +107,7 @@ def _check_integers(counts: NDArray[Any]) -> None:
         raise DTypeError(
             _CONTEXT,
             f"the counts range from {low} to {high}",
-            f"{MAX_BITS}-bit integers range from {-(1 << MAX_BITS - 1)} to "
+            f"counts must be {MAX_BITS}-bit integers, from {-(1 << MAX_BITS - 1)} to "
             f"{(1 << MAX_BITS - 1) - 1}",
             "pass the physical values as float64",
         )
@@ -125,7 +127,7 @@ def _row_values(
         raise ShapeError(
             _CONTEXT,
             f"the {name} has shape {array.shape}",
-            f"expected one number, or one for each of {list(rows)} rows",
+            f"expected one number, or one per row (shape {list(rows)})",
         )
     if not np.isfinite(array).all():
         raise NotFinite(_CONTEXT, f"a {name} is not finite")

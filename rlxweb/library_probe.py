@@ -196,7 +196,7 @@ def _probe_in_child(function: str, args: Sequence[str]) -> str:
         if _STARTED not in output and code is not None:
             return ""  # Python itself did not start: nothing was learnt either
         if code is None:
-            return f"it hangs: not loaded within {DEADLINE_S:g} s in a separate process"
+            return f"it did not load within {DEADLINE_S:g} s in a separate process"
         last_lines = (
             _file_tail(err).decode("utf-8", "replace").strip().splitlines()[-1:]
         )
@@ -316,7 +316,7 @@ def exit_meaning(code: int) -> str:
         name = signal.Signals(-code).name
         description = signal.strsignal(-code) or ""
         cause = (
-            " (the kernel sends it when memory runs out)" if name == "SIGKILL" else ""
+            " (sent by the kernel when memory runs out)" if name == "SIGKILL" else ""
         )
         return f"{name}, {description.lower()}{cause}"
     return f"signal {-code}"

@@ -47,7 +47,8 @@ def group_counts(k: int, bits: int, group_size: int) -> tuple[int, int]:
         raise AttributeRefused(
             "",
             f"group_size={group_size}",
-            f"must be a multiple of {32 // bits} for weights of {bits} bits",
+            f"group_size must be a positive multiple of {32 // bits} for {bits}-bit "
+            "weights",
         )
     groups = -(-k // group_size)
     return groups, groups * group_size * bits // 32
@@ -130,22 +131,23 @@ def dequantize(
     """
     words, scales = np.asarray(words), _check_floats(np.asarray(scales))
     if words.dtype not in (np.int32, np.uint32):
-        problem = f"words have dtype {words.dtype}"
+        problem = f"the array 'words' has dtype {words.dtype}"
         raise DTypeError("dequantize", problem, "expected int32 or uint32")
     k = words.shape[-1] * 32 // bits if size is None and bits in BITS else size or 0
     groups, count = group_counts(k, bits, group_size)
     if words.ndim != 2 or words.shape[1] != count:
         raise ShapeError(
             "dequantize",
-            f"words have shape {list(words.shape)}",
-            f"expected [N, {count}] for {k} weights in groups of {group_size}",
+            f"the array 'words' has shape {list(words.shape)}",
+            f"expected [rows, {count}] for rows of {k} weights in groups of "
+            f"{group_size}",
         )
     bias_array = None if biases is None else np.asarray(biases)
     for name, array in (("scales", scales), ("biases", bias_array)):
         if array is not None and array.shape != (len(words), groups):
             raise ShapeError(
                 "dequantize",
-                f"{name} have shape {list(array.shape)}",
+                f"the array '{name}' has shape {list(array.shape)}",
                 f"expected one value per group, [{len(words)}, {groups}]",
             )
     out = np.empty((len(words), k), scales.dtype)

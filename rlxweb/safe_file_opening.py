@@ -22,7 +22,8 @@ _REFERENCE_RULE: Final = (
     "path, drive, backslash or '..'"
 )
 _REFERENCE_HINT: Final = (
-    "move or link the file into the folder of the header, and use its plain name there"
+    "move or link the file into the header's folder, and write only its file name in "
+    "the header"
 )
 
 
@@ -116,7 +117,7 @@ def check_referenced_file(
     except NotRegularFile as error:
         raise error_class(
             context,
-            f"the file refers to {shown(path)} for its {role}: {error.strerror}",
+            f"the file refers to {shown(path)} for its {role} ({error.strerror})",
             "only regular files and links to them can be opened",
         ) from None
     except (OSError, ValueError):  # whoever opens it says what is wrong

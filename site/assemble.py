@@ -101,33 +101,33 @@ def parse_port(text: str) -> int:
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(
-        prog="./dev site", description="Build the static site, offline-ready."
+        prog="./dev site", description="Build the static site, which works offline."
     )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FOLDER",
         default=ROOT / "build" / "site",
-        help="where the site goes (build/site)",
+        help="output folder (default: build/site)",
     )
     parser.add_argument(
         "--cache",
         type=Path,
         metavar="FOLDER",
         default=ROOT / "build" / "cache",
-        help="where downloads are kept (build/cache)",
+        help="cache folder for downloads (default: build/cache)",
     )
     parser.add_argument(
         "--pyodide",
         type=Path,
         metavar="FOLDER",
-        help="take Pyodide's core from here, and its NumPy wheel if that lies there "
-        f"too, instead of fetching {PYODIDE_VERSION}",
+        help="read Pyodide, and its NumPy wheel if present, from this folder "
+        f"instead of downloading {PYODIDE_VERSION}",
     )
     parser.add_argument(
         "--models",
         action="store_true",
-        help="put in the trained models of the demos, from their installed packages",
+        help="add the trained models of the demos from their installed packages",
     )
     parser.add_argument(
         "--serve",
@@ -135,7 +135,7 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         nargs="?",
         const=-1,
         metavar="PORT",
-        help="then serve it on 127.0.0.1, on port 8000 or a free one",
+        help="then serve the site on 127.0.0.1; default: port 8000, or a free port",
     )
     return parser.parse_args(words)
 
@@ -157,7 +157,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"site: {error.strerror}{where}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("site: stopped; the old site is as it was", file=sys.stderr)
+        print("site: interrupted; the old site is unchanged", file=sys.stderr)
         return INTERRUPTED_EXIT_CODE
     return 0
 

@@ -66,13 +66,13 @@ def picture_difference(old: str, new: str) -> str:
     old_words, new_words = (_TEXT_ELEMENT.findall(svg) for svg in (old, new))
     if old_words != new_words:
         changed_words = sorted(set(old_words) ^ set(new_words))
-        return f"its words are others: {changed_words[:6]}"
+        return f"its texts differ: {changed_words[:6]}"
     if _CREATOR.findall(old) != _CREATOR.findall(new):
         return ""
     old, new = (_EMBEDDED_IMAGE.sub('"image"', svg) for svg in (old, new))
     if _COORDINATE.sub("0", old) != _COORDINATE.sub("0", new):
-        return "its parts are others"
+        return "its elements differ"
     pairs = zip(_COORDINATE.findall(old), _COORDINATE.findall(new), strict=True)
     if any(abs(float(a) - float(b)) > _MAX_SHIFT for a, b in pairs):
-        return "its lines are elsewhere"
+        return "its coordinates differ"
     return ""

@@ -115,7 +115,8 @@ def run_page(page: ManualPage) -> None:
         if not outputs_match(printed, block["said"]):
             location = f"{page.name}:{page.line(block.start('said'))}"
             page.stale.append(
-                f"{location} shows what is not printed\n{_output_diff(block, printed)}"
+                f"{location} shows output that the code does not print\n"
+                f"{_output_diff(block, printed)}"
             )
 
 
@@ -279,14 +280,16 @@ def compare_pictures(page: ManualPage, work: Path) -> None:
     for name in _PICTURE.findall(page.text):
         drawn, shown = work / name, SHOWN_PICTURES / name
         if not drawn.is_file():
-            page.stale.append(f"{page.name} shows {name}, which no block saves")
+            page.stale.append(
+                f"{page.name} shows the picture {name}, which no code block saves"
+            )
         elif not shown.is_file():
-            page.stale.append(f"{shown.name} is not there yet")
+            page.stale.append(f"the picture {shown.name} does not exist yet")
         elif difference := picture_difference(
             shown.read_text("utf-8"), drawn.read_text("utf-8")
         ):
             page.stale.append(
-                f"{page.name} shows {name}, which is drawn anew: {difference}"
+                f"{page.name} shows an outdated picture {name}: {difference}"
             )
 
 
@@ -324,7 +327,9 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("pages", nargs="+", type=Path)
-    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="only check, write nothing"
+    )
     options = parser.parse_args()
     paths = [path.resolve() for path in options.pages]
     faults = [
@@ -332,7 +337,9 @@ def main() -> int:
     ]
     if faults:
         print(*faults, sep="\n\n", file=sys.stderr)
-        hint = "python site/snippets.py PAGE.md writes down what blocks print and draw"
+        hint = (
+            "run python site/snippets.py PAGE.md to update printed texts and pictures"
+        )
         print(f"\n{hint}", file=sys.stderr)
     return 1 if faults else 0
 

@@ -60,7 +60,7 @@ class CommandResult:
     @property
     def errors(self) -> list[str]:
         """Lines on stderr without the notes about left-out channels and pictures."""
-        notes = ("left out ", "picture: ")
+        notes = ("skipped channel", "picture: ")
         return [line for line in self.err.splitlines() if not line.startswith(notes)]
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.jax_arrays import open_jax
-from rlxweb.backends.mlx_arrays import open_mlx
+from rlxweb.backends.jax_backend import open_jax
+from rlxweb.backends.mlx_backend import open_mlx
 from rlxweb.backends.reference_comparison import (
     compare_to_reference,
     graph_dtypes,
@@ -27,7 +27,7 @@ from rlxweb.backends.reference_comparison import (
     rounding_errors,
     single_op_graph,
 )
-from rlxweb.backends.torch_arrays import open_torch
+from rlxweb.backends.torch_backend import open_torch
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_pipelines import PipelineCache
 from rlxweb.compile.pipeline import compile_graph

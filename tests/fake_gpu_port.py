@@ -278,7 +278,7 @@ class FakePort(PortBase):
                 candidates=(("fake", "it was asked to be missing"),),
             )
         if kind == "out-of-memory":
-            raise OutOfMemory(verb, "no memory is left", "", "use smaller blocks")
+            raise OutOfMemory(verb, "no memory is left", "", "use smaller inputs")
         if kind == "shader-refused":
             raise ShaderRejected(
                 "compile a shader", "it was asked to be refused", source=source

@@ -49,7 +49,7 @@ PRELOADED_MODULES = (
     ),
     *("rlxweb.choose.device_report", "rlxweb.host.numpy_variants"),
     *("dask.cli", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"),
-    *("rlxweb.dask.connect", "rlxweb.dask.recordings"),
+    *("rlxweb.dask.cluster_clients", "rlxweb.dask.recordings"),
     "wgpu.backends.wgpu_native",
 )
 """Modules that the server imports, as far as they are installed.

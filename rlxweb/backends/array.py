@@ -208,8 +208,9 @@ class ArrayBackend(LibraryArrayBackend):
             if node.type.nbytes > self._max_array_bytes:
                 raise OutOfMemory(
                     f"{node} on {self.name}",
-                    f"the result takes {node.type.nbytes:,} bytes",
-                    f"the device has {self._max_array_bytes:,}",
+                    f"the result needs {node.type.nbytes:,} bytes",
+                    "an array on this device can have at most "
+                    f"{self._max_array_bytes:,} bytes",
                     "use a smaller problem, or split the batch",
                 )
 

@@ -144,7 +144,7 @@ class LibraryArrayBackend(Backend):
                 return dtype.numpy
         raise DTypeError(
             f"put an array on {self.name}",
-            f"its dtype is {value.dtype}",
+            f"the array has dtype {value.dtype}",
             f"expected {', '.join(sorted(d.label for d in accepted))}",
         )
 

@@ -59,7 +59,7 @@ def translate_error(name: str, error: Exception) -> RlxError:
     on_cpu = Advice("run with {}", device="cpu")
     if _OUT_OF_MEMORY_PATTERN.search(message):
         hint = (
-            "split the batch, close other programs that use its memory, or use "
+            "split the batch, close other programs that use the device, or use "
             "another device"
         )
         return OutOfMemory(context, "the device is out of memory", message, hint)

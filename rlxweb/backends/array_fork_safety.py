@@ -43,5 +43,5 @@ class LibraryForkGuard:
             return ""
         return (
             f"process {self.owner_pid} used {self.library} before it forked this "
-            f"process, and the threads of {self.library} do not exist in a fork"
+            f"process; the threads of {self.library} do not exist in a forked process"
         )

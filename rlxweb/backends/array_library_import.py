@@ -62,7 +62,9 @@ def find_device_index(context: str, names: Sequence[str], adapter: str) -> int:
     for index, name in enumerate(names):
         if adapter.lower() in name.lower():
             return index
-    raise AdapterMissing(context, f"no device named {adapter!r}", f"available: {names}")
+    raise AdapterMissing(
+        context, f"no device name contains {adapter!r}", f"available: {names}"
+    )
 
 
 def call_library(function: Callable[[], T], context: str, problem: str, hint: str) -> T:

@@ -39,7 +39,7 @@ VALUE_KINDS: Final = {
     DType.BOOL: "B",
 }
 # What an expression that is right on any GPU may leave out, and NumPy does not.
-_NUMPY_ONLY: Final = {"pow": "its expression flushes denormal numbers to 0"}
+_NUMPY_ONLY: Final = {"pow": "the op's expression flushes denormal numbers to 0"}
 # What an expression takes pains with on a GPU, and a processor does by itself.
 _CPU_EXPRESSIONS: Final = {"round_divide": Expr("round(x / y)")}
 _STORAGE_TYPES: Final = {"F": "float", "H": "half", "I": "i32", "U": "i32", "B": "i8"}
@@ -139,9 +139,7 @@ def node_expression(node: Node) -> Expr:
     """Return the expression of a node's op. Errors  Unsupported."""
     lower = registry.get(node.op).lower
     if not isinstance(lower, Expr) or not registry.is_builtin(node.op):
-        raise Unsupported(
-            f"compile {node}", "it is not a built-in elementwise expression"
-        )
+        raise Unsupported(f"compile {node}", "the op is not a built-in elementwise op")
     if node.op in _NUMPY_ONLY:
         raise Unsupported(f"compile {node}", _NUMPY_ONLY[node.op])
     return _CPU_EXPRESSIONS.get(node.op, lower)
@@ -153,9 +151,7 @@ def value_kind(node: Node) -> str:
     if kind is None or (
         node.type.dtype is DType.F16 and not llvm_compiler.has_float16()
     ):
-        raise Unsupported(
-            f"compile {node}", f"{node.type.dtype} is computed by NumPy only"
-        )
+        raise Unsupported(f"compile {node}", f"only NumPy supports {node.type.dtype}")
     return kind
 
 
@@ -197,7 +193,7 @@ def emit_nodes(
 
 def _emit_literal(lowering: WgslLowering, node: Node) -> TypedValue:
     if not node.is_literal:
-        raise Unsupported(f"compile {node}", "it is not a number")
+        raise Unsupported(f"compile {node}", "the operand is not a scalar constant")
     value = node.attrs["value"].array.reshape(-1)[0].item()
     return lowering.splat(value_kind(node), value)
 

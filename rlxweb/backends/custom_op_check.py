@@ -260,10 +260,10 @@ async def _compare_op(op: Op, trial: _OpTrial, backend: Backend) -> str:
         raise
     except Exception as error:
         if trial.is_drawn:
-            return f"its reference raised {type(error).__name__}: {error}"
+            return f"the reference raised {type(error).__name__}: {error}"
         raise
     if want.size and not np.isfinite(want).any():
-        return "its reference returns no finite value"
+        return "the reference returned no finite value"
     program = await backend.prepare(compile_graph(graph, backend.target))
     try:
         (got,) = await backend.run(program, named_feeds(trial.arrays))
@@ -314,9 +314,9 @@ def _not_comparable_error(
 ) -> Disagrees:
     return Disagrees(
         f"custom op '{op.name}' of {', '.join(map(str, types))} on {backend.name}",
-        "its WGSL could not be compared with its reference",
+        "the WGSL could not be compared with the reference",
         reason,
-        "pass register_custom `samples` with operands that the op accepts",
+        "pass `samples` to register_custom, with operands that the op accepts",
     )
 
 
@@ -326,8 +326,8 @@ def _disagreement_error(
     types = ", ".join(f"{list(array.shape)} {array.dtype}" for array in arrays)
     return Disagrees(
         f"custom op '{op.name}' of {types} on {backend.name}",
-        "its WGSL and its reference give different results",
+        "the WGSL and the reference give different results",
         f"{comparison.reason}; the worst error is {comparison.max_error:.6g}",
-        "fix one of them; if both are right, pass register_custom a `tolerance`, or "
-        "`samples` with operands that the op accepts",
+        "fix the WGSL or the reference; if both are correct, pass a `tolerance` "
+        "to register_custom, or `samples` with operands that the op accepts",
     )

@@ -99,7 +99,9 @@ def _scan_entry_points(
                 continue
             candidates = list(_backend_entry_points(distribution, package))
         except Exception as error:  # its metadata is damaged
-            rejections.append(f"invalid entry points ({type(error).__name__}: {error})")
+            rejections.append(
+                f"a package has invalid entry points ({type(error).__name__}: {error})"
+            )
             continue
         for candidate in candidates:
             reason = _label_problem(candidate, reserved_labels, entry_points)
@@ -147,7 +149,7 @@ def _label_problem(
 ) -> str:
     label = candidate.entry_point.name
     if not _LABEL_PATTERN.fullmatch(label):
-        return "a label may contain only lower-case letters, digits, '.', '_' and '-'"
+        return "the name may contain only lower-case letters, digits, '.', '_' and '-'"
     if label in reserved_labels or is_auto(label):
         return "the name is reserved by rlxweb"
     if label in accepted:
@@ -188,7 +190,7 @@ def _load_row(candidate: BackendEntryPoint) -> Row:
     if not isinstance(row, Row):
         return _unusable_row(
             candidate,
-            f"its entry point is {shown(row)}; expected a rlxweb.backends.registry.Row",
+            f"the entry point is {shown(row)}; expected a rlxweb.backends.registry.Row",
         )
     library = EngineLibrary(
         f"'{label}' of {candidate.package}", always_present, row.open

@@ -55,7 +55,7 @@ def _node_value(
     """Compute the value of one node from the values of its inputs."""
     if node.op in ("input", "param"):
         if node.name not in feeds:
-            raise InputError(f"evaluate {node}", "no value was passed for it")
+            raise InputError(f"evaluate {node}", "no value was passed")
         value = xp.asarray(widen_bfloat16(feeds[node.name]))
     else:
         attrs = dict(node.attrs)

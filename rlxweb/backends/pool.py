@@ -153,7 +153,8 @@ def _require_backend(label: str, backend: object) -> Backend:
         return backend
     raise GraphError(
         f"open device '{label}'",
-        f"its row opened a {type(backend).__name__}, which is not an engine",
+        f"its registry entry returned a {type(backend).__name__}, which is not an "
+        "engine",
         "an engine must be a subclass of rlxweb.backends.protocol.Backend",
         "declare the class as a subclass: class MyEngine(Backend)",
     )

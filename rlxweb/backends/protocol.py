@@ -424,7 +424,7 @@ def require_own_buffer(engine: Backend, kind: type[R], buffer: DeviceBuffer) -> 
         f"use an array on {engine.name}",
         f"the array is on {buffer.engine.name}",
         "an engine can only use arrays on its own device",
-        "copy it to the host and put it on this engine",
+        "copy the array to the host and put it on this engine",
     )
 
 
@@ -438,9 +438,9 @@ def require_own_program(engine: Backend, kind: type[P], program: Program) -> P:
     maker_phrase = "" if maker is None else f" by {maker.name}"
     raise GraphError(
         f"run '{program.plan.graph.name}' on {engine.name}",
-        f"it was prepared as a {type(program).__name__}{maker_phrase}",
+        f"the program was prepared as a {type(program).__name__}{maker_phrase}",
         f"this engine can only run its own {kind.__name__} objects",
-        "run it on the engine that prepared it",
+        "run the program on the engine that prepared it",
     )
 
 

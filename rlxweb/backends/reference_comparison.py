@@ -116,7 +116,7 @@ def compare_to_reference(
         return ComparisonResult(f"got a {type(got).__name__}, expected an array")
     if got.dtype != dtype.numpy or got.shape != want.shape:
         return ComparisonResult(
-            f"{got.shape} {got.dtype} instead of {want.shape} {dtype}"
+            f"got {got.shape} {got.dtype}, expected {want.shape} {dtype}"
         )
     if got.size == 0:
         return ComparisonResult()
@@ -146,13 +146,13 @@ def compare_to_reference(
     index = tuple(int(i) for i in np.argwhere(~is_right)[0])
     has_allowance = 0 < allowance[index] < np.inf
     bound_text = (
-        f"tolerance {allowance[index]:.3g}" if has_allowance else "must be equal"
+        f"tolerance {allowance[index]:.3g}" if has_allowance else "equality is required"
     )
     array_pair = (actual, expected) if dtype is DType.BF16 else (got, want)
     got_value, wanted_value = (values[index] for values in array_pair)
     reason = (
         f"{wrong_count} of {got.size} elements are wrong, first at {index}: "
-        f"{got_value} instead of {wanted_value} ({bound_text})"
+        f"got {got_value}, expected {wanted_value} ({bound_text})"
     )
     return ComparisonResult(
         reason, wrong_count, got.size, *error_numbers, (index, got_value, wanted_value)

@@ -149,7 +149,7 @@ _DAWN_LIBRARY = EngineLibrary(
 def _ane_absence() -> str:
     """Reason why Apple's Neural Engine cannot be used."""
     return (
-        "only Core ML can use the Neural Engine, and it does not report what ran "
+        "only Core ML can use the Neural Engine, and Core ML does not report what ran "
         "there; use 'metal' or 'mlx' for the GPU"
     )
 
@@ -260,7 +260,7 @@ def canonical_label(label: str) -> str:
     return "webgpu" if label == "gpu" and sys.platform == "emscripten" else label
 
 
-NO_BACKEND = "there is no backend for it"
+NO_BACKEND = "no backend supports this device"
 
 
 def absence_reason(label: str, *, was_opened: bool = False) -> str:

@@ -95,7 +95,7 @@ def array_library(
     """
 
     async def open_arrays(adapter: str) -> Backend:
-        engine_module = import_module(f"rlxweb.backends.{module}_arrays")
+        engine_module = import_module(f"rlxweb.backends.{module}_backend")
         reason = library_problem(
             _IMPORT_NAMES.get(module, module), _TRIAL_FUNCTION, module, kind
         )
@@ -125,7 +125,7 @@ def try_arrays(report_opened: Callable[[], object], module: str, kind: str) -> N
     from rlxweb.backends.engine_self_test import run_self_test
     from rlxweb.gpu.coroutine_runner import run_blocking
 
-    engine_module = import_module(f"rlxweb.backends.{module}_arrays")
+    engine_module = import_module(f"rlxweb.backends.{module}_backend")
     backend = run_blocking(getattr(engine_module, f"open_{module}")(kind, ""))
     report_opened()
     run_blocking(run_self_test(backend, "try"))
@@ -213,7 +213,9 @@ async def open_and_test(library: EngineLibrary, adapter: str) -> Backend:
         with redirect_stdout(sys.stderr):
             backend = await library.open(adapter)
             if not isinstance(backend, Backend):
-                raise TypeError(f"it opened {shown(backend)}, which is not an engine")
+                raise TypeError(
+                    f"the library opened {shown(backend)}, which is not an engine"
+                )
             if not library.has_self_test:
                 await run_self_test(backend, f"test {library.name}")
     except (DeviceError, KeyboardInterrupt):
@@ -225,7 +227,7 @@ async def open_and_test(library: EngineLibrary, adapter: str) -> Backend:
     return backend
 
 
-_BROKEN_ADVICE = ("", "reinstall or remove it")
+_BROKEN_ADVICE = ("", "reinstall or remove the library")
 
 
 def broken_library_reason(error: BaseException) -> str:

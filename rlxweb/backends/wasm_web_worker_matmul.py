@@ -52,7 +52,10 @@ def _compile_shared_region(region: object) -> SharedRegion:
         region_module(*region_arguments, shared=True)
     )
     if not compiled:
-        raise MemoryError("the Workers of this page have no room for another region")
+        raise MemoryError(
+            "the Web Workers of this page have too little memory for another compiled "
+            "region"
+        )
     return SharedRegion(*compiled)
 
 

@@ -414,7 +414,7 @@ class WebGpuBackend(Backend):
     async def part(
         self, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
     ) -> WebGpuDeviceBuffer:
-        context = f"part of an array on {self.name}"
+        context = f"take a part of an array on {self.name}"
         return self._arrays.part(context, buffer, first, shape)
 
     def lend(self, buffer: DeviceBuffer, copy: bool = False) -> None:

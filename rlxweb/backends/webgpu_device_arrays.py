@@ -165,8 +165,8 @@ class WebGpuArrayStore:
             raise DeviceLost(
                 context,
                 f"the array was lost with {self._engine.name} ({self._port.lost})",
-                "an array on a device has no copy on the host",
-                "put the array on the device again",
+                "data on a device has no copy on the host",
+                "upload the array again",
             )
         if not own_buffer.owned_handles:
             raise SessionClosed(context, "the array was closed")
@@ -209,7 +209,9 @@ class WebGpuArrayStore:
         own_buffer = self.require_usable(context, buffer)
         width = element_nbytes(demoted_dtype(as_dtype(own_buffer.dtype)))
         if first * width % 4:
-            raise GraphError(context, f"element {first} is not at the start of a word")
+            raise GraphError(
+                context, f"element {first} does not start at a multiple of 4 bytes"
+            )
         size, (span, available_bytes) = (
             -(-prod(shape) * width // 4) * 4,
             own_buffer.placement,

@@ -49,7 +49,7 @@ def check_value_range(plan: Plan, name: str, array_range: DemotedValue | None) -
     if array_range.low < value_range.low or array_range.high > value_range.high:
         raise DTypeError(
             f"input '{name}' of '{plan.graph.name}'",
-            f"the array on the device may hold {array_range}",
+            f"the values on the device may lie anywhere from {array_range}",
             _range_rule(value_range),
             "read the array back and pass it from the host, where its values are "
             "checked",
@@ -130,8 +130,12 @@ def _raise_out_of_range(
         f"the value is {array.reshape(-1)[flat_index].item()!r} at position {position}",
         _range_rule(value_range),
         Advice(
-            f"{'cast' if value_range.dtype.is_float else 'narrow'} the values, or "
-            "run with {}",
+            (
+                f"cast the values to {demoted_dtype(value_range.dtype)}"
+                if value_range.dtype.is_float
+                else "clip the values to this range"
+            )
+            + ", or run with {}",
             device="cpu",
         ),
     )
@@ -142,15 +146,15 @@ def _range_rule(value_range: DemotedValue) -> str:
     dtype = demoted_dtype(value_range.dtype)
     if value_range.dtype.is_float:
         return (
-            f"the device has no {value_range.dtype} and accepts only values "
-            f"that {dtype} holds exactly"
+            f"the device has no {value_range.dtype} support and accepts only values "
+            f"that {dtype} represents exactly"
         )
     text = (
-        f"the device has no {value_range.dtype} and accepts "
-        f"{value_range.low} to {value_range.high}"
+        f"the device has no {value_range.dtype} support and accepts only values "
+        f"from {value_range.low} to {value_range.high}"
     )
     return text + (
-        f", so that {value_range.limiting_node} fits {dtype}"
+        f", so that the result of {value_range.limiting_node} fits in {dtype}"
         if value_range.limiting_node
         else ""
     )

@@ -64,7 +64,7 @@ def check_index_fault(context: str, raw: memoryview, offset: int | None) -> None
         raise IndexRefused(
             context,
             "an index is out of range for its table",
-            "expected -rows <= index < rows",
+            "expected -rows <= index < rows, the number of rows of the table",
             Advice("check the index array; {} reports the position", device="cpu"),
         )
 

@@ -128,7 +128,7 @@ def autotune_ops(
             registry.get(node.op), types, node.type, dict(node.attrs)
         )
         if len(candidates) > 1:
-            progress(f"race of {node.op}, {rows:,} × {width:,}")
+            progress(f"autotuning {node.op}, {rows:,} × {width:,}")
             with ExitStack() as stack:
                 autotune_run = _AutotuneRun(backend, case, graph, node.op, stack)
                 yield autotune_run.run(candidates, watch, rows_and_width(types))
@@ -217,7 +217,7 @@ class _AutotuneRun:
                 np.asarray(actual), expected, dtype, tolerance
             ).reason
             if reason:
-                raise DeviceError(f"race {candidate}", reason)
+                raise DeviceError(f"autotune {candidate}", reason)
         run_blocking(engine.free(out))
         return lambda repeats: run_blocking(
             engine.repeat(program, {"x": device_input}, repeats)

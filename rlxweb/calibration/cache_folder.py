@@ -116,8 +116,8 @@ def _warn_once(folder: Path, reason: str) -> None:
             return
         _warned_folders.add(str(folder))
     warnings.warn(
-        f"measurements cannot be saved in {folder} ({reason}); they are lost "
-        "when this process ends. Set RLX_CACHE_DIR to another folder",
+        f"measurements cannot be saved in {folder} ({reason}) and are lost when "
+        "this process ends; set RLX_CACHE_DIR to another folder",
         CalibrationWarning,
         stacklevel=4,
     )

@@ -33,13 +33,15 @@ PointKinds = tuple[str, ...]
 """Kinds of measured points, any one of which suffices."""
 _measure_lock = ForkSafeLock()
 
-UNMEASURED_REASON = "a software driver on the CPU cores, not measured yet" + (
-    "" if is_browser() else "; run `rlxweb calibrate` to measure it"
+UNMEASURED_REASON = (
+    "this software driver runs on the CPU cores and was not measured yet"
+    + ("" if is_browser() else "; run `rlxweb calibrate` to measure it")
 )
 LAZY_BUDGET_S = 4.0
 """Seconds after which no further measurement is begun that nobody requested."""
 CANNOT_WAIT_REASON = (
-    "blocking code cannot wait for a GPU here (no JSPI); call the _async variant"
+    "without JSPI, blocking code in a browser cannot wait for a GPU; call the _async "
+    "variant"
 )
 
 
@@ -170,14 +172,14 @@ def record_for(
             return record
         if not is_measuring_allowed():
             raise Unsupported(
-                f"the calibration of {place}",
-                "it was never measured, and RLX_CALIBRATION=off disables automatic "
-                "measurement",
+                f"load the calibration of {place}",
+                "the device was never measured, and RLX_CALIBRATION=off disables "
+                "automatic measurement",
                 hint="run `rlxweb calibrate`",
             )
         name = engine_identity(place)[0]
         storage_note = (
-            f"; saved in {calibration_store.folder}"
+            f"; the result is saved in {calibration_store.folder}"
             if calibration_store.folder is not None
             else ""
         )

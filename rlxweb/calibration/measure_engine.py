@@ -78,7 +78,9 @@ class Calibrator:
             with closing(make_job()) as job:
                 point = self._time_job(job)
             if point_rate(point)[0] > MAX_RATE:
-                raise InputError("timing", "it is too short for the clock to measure")
+                raise InputError(
+                    "timing", "the run is too short for the clock to measure"
+                )
             self.points.append(point)
         except (DeviceLost, GpuTimeout):
             raise
@@ -156,7 +158,7 @@ def calibrate(
     )
     for result in autotune_results:
         calibrator.left_out += [
-            f"{name}, in a race: {reason}" for name, reason in result.wrong
+            f"{name}, while autotuning: {reason}" for name, reason in result.wrong
         ]
     return _calibration_record(
         place, calibrator, time.perf_counter() - start_s, autotune_results

@@ -48,7 +48,7 @@ class ProfitabilityPolicy:
         job_ms, sum_s = self.open_job_ns / NS_PER_MS, self.open_sum_ns / NS_PER_S
         return (
             f"other devices are opened only for jobs of {job_ms:g} ms or more, "
-            f"or after {sum_s:g} s of work"
+            f"or after {sum_s:g} s of work in total"
         )
 
     def is_trivial(self, cpu_ns: float) -> bool:

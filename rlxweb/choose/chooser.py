@@ -318,7 +318,7 @@ def choose_by_environment(
     allowed = ", ".join(d.label for d in policy.candidates)
     why_not: str | RlxError = f"the policy allows {allowed or 'no device'}"
     if request.policy is None:
-        why_not = "RLX_DEVICES or RLX_DENY_DEVICES exclude it"
+        why_not = "RLX_DEVICES or RLX_DENY_DEVICES excludes this device"
     if policy.permits(device):
         place = DevicePlace(device, request.adapters.get(device, ""))
         why = f"RLX_DEVICE={device.label}"
@@ -461,7 +461,7 @@ def _pick_first(
     reasons = [comparison_text(picked, candidates)]
     if picked is not unblocked[0]:
         reasons.append(
-            f"preferred because it is within {PREFER_WITHIN - 1:.0%} of the best"
+            f"preferred because its time is within {PREFER_WITHIN - 1:.0%} of the best"
         )
     numbers = job.decision_numbers(picked)
     if picked.terms is not None:

@@ -289,7 +289,9 @@ def pick_device(
     if not viable_devices:
         raise no_device_error(context, graph, policy, names)
     if len(viable_devices) == 1 and not is_device_named_by_env():
-        return _unpriced_pick(job, viable_devices[0], "no other device can run it")
+        return _unpriced_pick(
+            job, viable_devices[0], "no other device can run the graph"
+        )
     pick = _pick_by_mode(
         job, viable_devices, _restrict_policy(viable_devices, policy), names
     )
@@ -361,7 +363,7 @@ def _pick_by_constants(
 ) -> DevicePick[GraphJob]:
     """Return RLX's own pick among the devices that can run the graph, at least one."""
     return _unpriced_pick(
-        job, seed_pick(job.graph, devices), "by RLX's published constants"
+        job, seed_pick(job.graph, devices), "chosen by RLX's published constants"
     )
 
 

@@ -72,7 +72,7 @@ def seed_candidates(
                     strategy,
                     terms=None if is_ruled_out else Terms(other_ns=ns),
                     source="seed",
-                    blocker="RLX's formulas assign it infinite cost"
+                    blocker="RLX's formulas assign this candidate an infinite cost"
                     if is_ruled_out
                     else "",
                     adapter=place.adapter,

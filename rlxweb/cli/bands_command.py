@@ -40,8 +40,8 @@ def _parse_bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands
         if text in BAND_PRESETS:
             return text
         raise click.BadParameter(
-            f"expected one of {', '.join(BAND_PRESETS)}, or bands like "
-            f"mu=8:12,beta=13:30, got {text!r}"
+            f"expected {', '.join(BAND_PRESETS)}, or custom bands such as "
+            f"mu=8:12,beta=13:30; got {text!r}"
         )
     custom_bands: dict[str, tuple[float, float]] = {}
     for part in text.split(","):
@@ -52,7 +52,8 @@ def _parse_bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands
             custom_bands[name.strip()] = (float(low), float(high))
         except ValueError:
             raise click.BadParameter(
-                f"{part.strip()!r} is not a band; write it like mu=8:12"
+                f"{part.strip()!r} is not a band; expected NAME=LOW:HIGH, such as "
+                "mu=8:12"
             ) from None
     return custom_bands
 
@@ -71,8 +72,8 @@ def _parse_bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands
 @click.option(
     "--segment-s",
     type=click.FloatRange(0, min_open=True),
-    help="Seconds per segment; default: two cycles of the lowest edge, but at least 4; "
-    "with --epochs, one epoch.",
+    help="Seconds per segment; default: the duration of two cycles at the lowest band "
+    "edge, but at least 4 s; with --epochs, one epoch.",
 )
 @options.SAMPLE_OPTIONS
 @EPOCH_OPTIONS
@@ -81,12 +82,14 @@ def _parse_bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands
 @options.output_file_option(
     "csv", "Write one CSV row per channel and band; - is stdout."
 )
-@options.output_file_option("parquet", "Write the same table as Parquet (.parquet).")
-@options.output_file_option("json", "Write the run record; - is stdout.")
+@options.output_file_option(
+    "parquet", "Write one row per channel and band as Parquet (.parquet)."
+)
+@options.output_file_option("json", "Write the run record as JSON; - is stdout.")
 @options.output_file_option(
     "plot",
-    "Draw each channel's shares; with 10-20 channel names also scalp maps "
-    "(.png, .svg, .pdf, .html).",
+    "Draw the share of the power in each band per channel, and scalp maps if channel "
+    "names are from the 10-20 system (.png, .svg, .pdf, .html).",
 )
 @DARK_OPTION
 @options.JOBS

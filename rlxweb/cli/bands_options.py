@@ -28,7 +28,9 @@ def parse_frequency_range(
     except ValueError:
         low = high = nan
     if not low < high:
-        raise click.BadParameter(f"{text!r} is not a range; write it like 2:40")
+        raise click.BadParameter(
+            f"{text!r} is not a range; expected LOW:HIGH with LOW < HIGH, such as 2:40"
+        )
     return low, high
 
 
@@ -41,15 +43,21 @@ def _parse_ratios(
         numerator, _, denominator = (word.strip() for word in part.partition("/"))
         if not numerator or not denominator:
             raise click.BadParameter(
-                f"{part!r} is not a ratio; write it like theta/beta"
+                f"{part!r} is not a ratio; expected two bands, such as theta/beta"
             )
         ratios.append((numerator, denominator))
     return tuple(dict.fromkeys(ratios))
 
 
 VALUE_OPTIONS: Decorator = combine_options(
-    click.option("--relative", is_flag=True, help="Show only the shares."),
-    click.option("--log", is_flag=True, help="Show log10 of the values."),
+    click.option(
+        "--relative", is_flag=True, help="Show only each band's share of the power."
+    ),
+    click.option(
+        "--log",
+        is_flag=True,
+        help="Show log10 of the power, or of the share with --relative.",
+    ),
     click.option(
         "--ratios",
         multiple=True,
@@ -60,7 +68,8 @@ VALUE_OPTIONS: Decorator = combine_options(
     click.option(
         "--aperiodic",
         is_flag=True,
-        help="Fit the 1/f part; show its exponent and the peaks above it.",
+        help="Fit the 1/f part of the spectrum; show its exponent and the peaks above "
+        "it.",
     ),
     click.option(
         "--knee", is_flag=True, help="Like --aperiodic, with a knee in the 1/f part."
@@ -69,7 +78,7 @@ VALUE_OPTIONS: Decorator = combine_options(
         "--fit",
         metavar="LOW:HIGH",
         callback=parse_frequency_range,
-        help="Frequency range of the fit, in Hz [1 Hz to the highest edge].",
+        help="Frequency range of the 1/f fit, in Hz [1 Hz to the highest band edge].",
     ),
 )
 

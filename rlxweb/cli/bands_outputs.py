@@ -42,12 +42,20 @@ COLUMNS = (
     TableColumn("band", "text", "", "name of the band"),
     TableColumn("low_hz", "float64", "Hz", "lower edge"),
     TableColumn("high_hz", "float64", "Hz", "upper edge"),
-    TableColumn("power", "float64", "unit squared", "integral of the density"),
     TableColumn(
-        "share", "float64", "", "share of the power from the lowest to the highest edge"
+        "power", "float64", "unit squared", "integral of the density over the band"
     ),
     TableColumn(
-        "peak_hz", "float64", "Hz", "strongest local maximum; null if there is none"
+        "share",
+        "float64",
+        "",
+        "power divided by the power from the lowest to the highest edge of all bands",
+    ),
+    TableColumn(
+        "peak_hz",
+        "float64",
+        "Hz",
+        "frequency of the strongest local maximum in the band; null if there is none",
     ),
     TableColumn("device", "text", "", "device that computed the density"),
 )
@@ -148,20 +156,37 @@ FIT_COLUMNS = (
     TableColumn(
         "exponent", "float64", "", "exponent of the 1/f part: how steeply it falls"
     ),
-    TableColumn("offset", "float64", "log10 power", "value of the 1/f part at 1 Hz"),
-    TableColumn("knee", "float64", "", "knee of the 1/f part; 0 without a knee"),
+    TableColumn(
+        "offset",
+        "float64",
+        "log10 power",
+        "value at 1 Hz that the 1/f part would have without its knee",
+    ),
+    TableColumn(
+        "knee",
+        "float64",
+        "",
+        "knee parameter of the 1/f part; 0 if the fit has no knee",
+    ),
     TableColumn("r_squared", "float64", "", "R² of the fit, in log10 power"),
     TableColumn(
-        "above_hz", "float64", "Hz", "highest peak above the 1/f part in the band"
+        "above_hz",
+        "float64",
+        "Hz",
+        "frequency of the peak in the band that is highest above the 1/f part; null "
+        "if there is none",
     ),
     TableColumn(
         "above_height",
         "float64",
         "log10 power",
-        "height of that peak; null if there is none",
+        "height of the peak at above_hz over the 1/f part; null if there is none",
     ),
     TableColumn(
-        "above_width", "float64", "Hz", "width of that peak, two standard deviations"
+        "above_width",
+        "float64",
+        "Hz",
+        "width of the peak at above_hz: two standard deviations; null if there is none",
     ),
 )
 """Columns added when the 1/f part is fitted."""

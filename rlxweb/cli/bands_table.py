@@ -46,7 +46,7 @@ def _group_lines(console: Console, path: str, group_bands: GroupBands) -> Iterat
     yield (
         f"{printable(path)}: {format_count(len(group.names), 'channel')} at "
         f"{group.fs:g} Hz, {format_count(group.n_segments, 'segment')} of "
-        f"{group.spec.nperseg}, {_cell_description(group_bands, unit)}"
+        f"{group.spec.nperseg} samples, {_cell_description(group_bands, unit)}"
     )
     if group.epochs is not None:
         yield str(group.epochs)
@@ -84,7 +84,7 @@ def _group_lines(console: Console, path: str, group_bands: GroupBands) -> Iterat
         yield from _column_blocks(name_column, [*columns, *extra_columns], max_width)
     n_hidden = len(group.names) - n_rows
     if n_hidden:
-        hint = "see all with a pipe (| cat), --csv, --parquet or --json"
+        hint = "use --csv, --parquet, --json or a pipe (| cat) to see all"
         yield f"… and {format_count(n_hidden, 'more channel')}; {hint}"
 
 
@@ -159,7 +159,7 @@ def _fit_columns(group_bands: GroupBands, n_rows: int) -> list[TextTableColumn]:
             f"{p['hz']:.{digits}f} ({p['height']:.2f})" for p in row_peaks[:_MAX_PEAKS]
         ]
         peaks.append(", ".join(peak_texts) or "–")
-    head = f"above 1/f at {low:g}–{high:g} Hz: Hz (log10)"
+    head = f"peaks above 1/f, {low:g}–{high:g} Hz (log10)"
     return [*columns, [head, *peaks]]
 
 

@@ -281,7 +281,10 @@ class SkippedChannels:
     def report(self, err: Console, n_files: int) -> None:
         """Print one line for each reason and set of channels."""
         for (reason, names), paths in self._files_by_reason.items():
-            files_text = f"of {list_names(sorted(paths))} " if n_files > 1 else ""
+            noun = "channel" if len(names) == 1 else "channels"
+            files_text = f" in {list_names(sorted(paths))}" if n_files > 1 else ""
             print_lines(
-                err, f"left out {files_text}{list_names(names)}: {reason}", style="dim"
+                err,
+                f"skipped {noun} {list_names(names)}{files_text}: {reason}",
+                style="dim",
             )

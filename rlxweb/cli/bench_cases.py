@@ -108,7 +108,8 @@ def _reduction_case(n_rows: int, row_length: int) -> BenchmarkCase:
         "device",
         4 * n_rows * row_length + 4 * n_rows,
         n_rows * (row_length - 1),
-        "every number read and every row sum written once; width - 1 additions per row",
+        "every number read and every row sum written once; n - 1 additions for "
+        "a row of n numbers",
         n_rows,
         _graph_builder(lambda g, n: g.sum(g.input("x", (n, row_length)), 1)),
         1e-5 * math.sqrt(row_length),
@@ -123,7 +124,8 @@ def _fft_case(n_rows: int, n: int) -> BenchmarkCase:
         "device",
         16 * n_rows * n,
         5 * n_rows * n * int(math.log2(n)),
-        "8 bytes read and 8 written per complex number; 5 n log2(n) operations per row",
+        "8 bytes read and 8 written per complex number; 5 n log2(n) operations per row "
+        "of n numbers",
         n_rows,
         _graph_builder(lambda g, m: g.fft(g.input("x", (m, 2 * n)))),
     )
@@ -137,8 +139,8 @@ def _matmul_case(n: int) -> BenchmarkCase:
         "device",
         12 * n * n,
         2 * n**3,
-        "both matrices read and the product written once; n multiply-adds of 2 "
-        "operations per number",
+        "both matrices read and the product written once; n multiply-adds (2 "
+        "operations each) per element of the product",
         n,
         _graph_builder(lambda g, m: g.input("a", (m, n)) @ g.input("b", (n, n))),
         1e-5 * math.sqrt(n),
@@ -170,8 +172,9 @@ def _welch_case(n_rows: int, memory: str) -> BenchmarkCase:
         memory,
         4 * n_rows * length + 8 * n_rows * N_PEAKS,
         n_rows * N_SEGMENTS * (fft_operations + 4 * SEGMENT_LENGTH),
-        "every sample read once, 4 bytes written per bin and 4 per power; 2.5 n "
-        "log2(n) operations per transform and 4 n for window and power",
+        "every sample read once, 8 bytes written per peak (its bin and its power); "
+        "2.5 n log2(n) operations per transform of n samples and 4 n for window and "
+        "power",
         n_rows,
         _graph_builder(make_output),
     )

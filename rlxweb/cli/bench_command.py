@@ -41,7 +41,10 @@ MIN_ROUNDS: Final = 7
     "json", "Write all results, updated after each case; - is stdout."
 )
 @click.option(
-    "--compare", nargs=2, metavar="A B", help="Compare two --json files side by side."
+    "--compare",
+    nargs=2,
+    metavar="A B",
+    help="Compare two files written by --json, side by side.",
 )
 def command(
     devices: Sequence[str],
@@ -54,7 +57,7 @@ def command(
 
     Cases: copy, reduction, FFT, matrix product and Welch peaks on data in device
     memory, and Welch peaks of samples in host memory. The engines take turns; medians
-    are shown. After Ctrl-C the results so far are kept and marked partial.
+    are shown. After Ctrl-C the results so far are reported and marked partial.
 
     Exit codes: 0 all cases were measured; 1 an engine failed; 130 interrupted.
     """
@@ -63,7 +66,7 @@ def command(
             raise UsageError(
                 "--compare",
                 "it cannot be combined with --device, --quick, --rounds or --json",
-                "it measures nothing",
+                "--compare only reads existing results",
             )
         _print_comparison(*compare)
         return 0
@@ -92,7 +95,8 @@ def _run_benchmark(
         },
         quick=quick,
         rounds=rounds,
-        predicted="device memory: only the kernels; host memory: the whole call",
+        predicted="time of the kernels for data in device memory, of the whole call "
+        "for data in host memory",
         partial=True,
         seconds=0.0,
         engines=[],
@@ -141,7 +145,7 @@ def _print_result(console: Console, result: dict[str, Any]) -> None:
     """Print the engines and the table of each case."""
     for facts in result["engines"]:
         description = (
-            facts["why"] or f"{facts['engine']}, {facts['driver'] or 'no version'}"
+            facts["why"] or f"{facts['engine']}, {facts['driver'] or 'unknown version'}"
         )
         note = f" ({facts['note']})" if facts["note"] else ""
         print_lines(console, f"{facts['place']}: {description}{note}")
@@ -181,7 +185,9 @@ def _print_comparison(first_path: str, second_path: str) -> None:
     rows = []
     for case, engine, left, right in compare_times(a, b):
         ratio = f"{left / right:.2f}" if left and right else ""
-        times = ("no time" if ns is None else format_ns(ns) for ns in (left, right))
+        times = (
+            "not measured" if ns is None else format_ns(ns) for ns in (left, right)
+        )
         rows.append((case, engine, *times, ratio))
     console = make_console()
     for name, path, result in (("A", first_path, a), ("B", second_path, b)):

@@ -23,14 +23,14 @@ def read_benchmark_result(path: str) -> dict[str, Any]:
     try:
         result = json.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _file_error(path, f"it cannot be read: {error}") from None
+        raise _file_error(path, f"the file cannot be read ({error})") from None
     schema = result.get("schema") if isinstance(result, dict) else None
     if schema != SCHEMA:
-        raise _file_error(path, f"its schema must be {SCHEMA!r}, got {schema!r}")
+        raise _file_error(path, f"the schema must be {SCHEMA!r}, got {schema!r}")
     try:
         case_times(result)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _file_error(path, f"it is damaged: {error!r}") from None
+        raise _file_error(path, f"the file is damaged ({error!r})") from None
     return dict(result)
 
 
@@ -75,6 +75,7 @@ def compare_times(
         raise UsageError(
             "--compare",
             "the files have no case in common",
-            "--quick runs other sizes; compare two runs with the same options",
+            "runs with and without --quick use different sizes",
+            "compare two runs with the same options",
         )
     return rows

@@ -337,7 +337,9 @@ def _prepare_from_host(
     computed = estimate_on_engine().power[:CHECKED_ROWS]
     expected = estimate(x[:CHECKED_ROWS].astype(np.float64), device="cpu").power
     if not np.allclose(computed, expected, rtol=1e-3):
-        raise ValueError("wrong result: the powers of the first rows differ from NumPy")
+        raise ValueError(
+            "wrong result: the powers of the first rows differ from NumPy's"
+        )
 
     def run_repeatedly(count: int) -> None:
         for _ in range(count):

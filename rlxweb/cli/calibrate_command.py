@@ -59,12 +59,13 @@ def _check_not_nan(
     callback=_check_not_nan,
     default=BUDGET_S,
     show_default=True,
-    help="Seconds per device; no new measurement starts after that.",
+    help="Time limit per device in seconds; no new measurement starts after it.",
 )
 @click.option(
     "--race/--no-race",
     default=None,
-    help="Time the kernel variants of each op (takes longer) [on GPUs].",
+    help="Time the kernel variants of each op, which takes longer; default: on all "
+    "devices except software adapters.",
 )
 @click.option("--show", is_flag=True, help="Show stored results; measure nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
@@ -116,7 +117,7 @@ def _show_calibrations(
         return
     console = make_console()
     if not calibrations:
-        print_lines(console, "nothing is measured yet; run `rlxweb calibrate`")
+        print_lines(console, "no results are stored yet; run `rlxweb calibrate`")
     for calibration, path in calibrations:
         _print_calibration(console, calibration, path)
 
@@ -128,7 +129,7 @@ def _requested_places(devices: Sequence[str], adapter: str) -> tuple[DevicePlace
     places = options.parse_places(devices)
     if adapter and any(p.adapter for p in places):
         raise UsageError(
-            "--adapter", "--device already names an adapter", hint="omit it"
+            "--adapter", "--device already names an adapter", hint="omit --adapter"
         )
     adapter_places = (DevicePlace(p.device, p.adapter or adapter) for p in places)
     return tuple(dict.fromkeys(adapter_places))
@@ -177,7 +178,7 @@ def _print_calibration(
     location = "" if path is None else f", stored in {path}"
     print_lines(
         console,
-        f"{calibration.engine} ({calibration.backend}) as '{calibration.device}': "
+        f"{calibration.engine} ({calibration.backend}), device '{calibration.device}': "
         f"{len(calibration.points)} results in {calibration.took_s:.1f} s{location}",
     )
     rows = []
@@ -189,9 +190,9 @@ def _print_calibration(
     heads = ("what", "size", *numbers)
     print_table(console, heads, rows, right_aligned=numbers, no_wrap=numbers, box=None)
     for race in calibration.races:
-        print_lines(console, f"race: {race}")
+        print_lines(console, f"autotuning: {race}")
     for reason in calibration.left_out:
-        print_lines(console, f"left out: {reason}")
+        print_lines(console, f"not measured: {reason}")
 
 
 def format_rate(point: MeasuredPoint) -> str:

@@ -40,7 +40,7 @@ WORKERS_OPTION = click.option(
     "--workers",
     type=click.IntRange(1),
     metavar="N",
-    help="Process on N local Dask workers (--jobs needs no Dask).",
+    help="Process the recordings on N local Dask workers (--jobs works without Dask).",
 )
 
 
@@ -122,7 +122,7 @@ class ClusterRunner:
         self, notify: Callable[[str], object], n_files: int
     ) -> AbstractContextManager[Any]:
         """Connect to the scheduler, or start local workers."""
-        from rlxweb.dask.connect import connect_to_scheduler, local
+        from rlxweb.dask.cluster_clients import connect_to_scheduler, local
 
         if self.scheduler is not None:
             return connect_to_scheduler(self.scheduler, notify)
@@ -144,10 +144,10 @@ def make_cluster_runner(
     if jobs != 1 and (scheduler or workers):
         raise UsageError(
             f"--jobs and --{'workers' if workers else 'dask'}",
-            "the options exclude each other",
-            "--jobs starts processes without Dask, --workers a local Dask cluster, "
-            "--dask uses an existing scheduler",
-            "give only one of them",
+            "the options cannot be combined",
+            "--jobs starts processes without Dask, --workers starts a local Dask "
+            "cluster, --dask uses an existing scheduler",
+            "use only one of the options",
         )
     if scheduler is None and workers is None:
         return None
@@ -155,7 +155,8 @@ def make_cluster_runner(
         raise UsageError(
             "--dask and --workers",
             "a run uses only one cluster",
-            hint="give --dask for an existing scheduler, --workers for local processes",
+            hint="use --dask for an existing scheduler, or --workers for local "
+            "processes",
         )
     try:
         import rlxweb.dask.recordings  # noqa: F401  # it brings Dask

@@ -54,12 +54,12 @@ _MAX_SHOWN = 32
     "output_path",
     metavar="OUT",
     callback=options.check_local_path,
-    help="A file or an existing folder; default: the current folder. - is stdout.",
+    help="Output file or existing folder; default: the current folder; - is stdout.",
 )
 @click.option(
     "--overwrite",
     is_flag=True,
-    help="Replace existing files that were not named with -o.",
+    help="Replace existing output files. A file given with -o is replaced in any case.",
 )
 @options.value_option(
     "--bits",
@@ -75,14 +75,14 @@ _MAX_SHOWN = 32
 @options.value_option(
     "--full-scale",
     float,
-    "Value of the largest integer: WAV and FLAC [1], EDF and BDF [the range of each "
-    "channel].",
+    "Sample value that is stored as the largest integer; default: 1 in WAV and FLAC, "
+    "from the range of each channel in EDF and BDF.",
 )
 @options.FS
 @options.SAMPLE_OPTIONS
 @STORAGE_OPTION
 @options.JOBS
-@options.output_file_option("json", "Write the run record; - is stdout.")
+@options.output_file_option("json", "Write the run record as JSON; - is stdout.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 @options.KEEP_GOING
 def command(
@@ -100,10 +100,11 @@ def command(
 ) -> None:
     """Convert recordings to EDF+, BDF+, NPZ, WAV, FLAC or Parquet files.
 
-    Files are read and written in blocks and may be larger than memory. The output holds
-    the samples after all selection and filter options. Formats that hold only one rate
-    (all except edf and bdf) get one file per rate, with the rate in its name. Omitted
-    parts of the recording and the rounding error are reported.
+    Files are read and written in blocks and may be larger than memory. The output
+    contains the samples after all selection and filter options were applied. Only edf
+    and bdf files support several sampling rates; in the other formats, one file per
+    rate is written, with the rate in its name. Omitted parts of the recording and the
+    rounding error are reported.
 
     Example  rlxweb convert 'nights/*.bdf' --to parquet -o tables/ --jobs 4
     """
@@ -168,14 +169,15 @@ def _output_format(to: str | None, output: str | None) -> str:
                 "rlxweb convert",
                 "the output format is missing",
                 f"supported: {', '.join(WRITERS)}",
-                "give --to, or -o with a file name",
+                "add --to, or -o with a file name",
             )
         return choose_format("", to, "--to")
     assert output is not None
     named_format = choose_format(output, None, f"-o {output!r}")
     if to is not None and to != named_format:
-        problem = f"-o {output!r} means format {named_format}"
-        raise UsageError(f"--to {to}", problem, hint="omit one of them")
+        problem = f"the file name of -o {output!r} means format {named_format}"
+        hint = "omit --to, or change the file name"
+        raise UsageError(f"--to {to}", problem, hint=hint)
     return named_format
 
 
@@ -203,8 +205,8 @@ def _target_paths(
         if len(files) > 1:
             raise UsageError(
                 f"-o {output!r}",
-                f"it is one file, but there are {len(files)} recordings",
-                hint="name an existing folder",
+                f"one output file was given for {len(files)} recordings",
+                hint="pass an existing folder instead",
             )
         target_by_file = dict.fromkeys(files, output)
     else:
@@ -238,7 +240,8 @@ def _file_names(files: Sequence[str], file_format: str) -> list[str]:
     if len({stem.casefold() for stem in stems}) != len(stems):
         raise UsageError(
             "rlxweb convert",
-            "two recordings have the same name, so their output files would collide",
+            "two recordings have the same name, so their output files would overwrite "
+            "each other",
             hint="convert them one folder at a time",
         )
     return [f"{stem}.{file_format}" for stem in stems]
@@ -285,7 +288,7 @@ def _print_result(
         count = sum(len(result.written_files) for result in batch.results)
         print_lines(
             out,
-            f"{format_count(count, 'file')} of "
+            f"{format_count(count, 'file')} from "
             f"{format_count(len(batch.results), 'recording')}",
         )
     paths_by_loss: dict[str, list[str]] = {}
@@ -317,4 +320,4 @@ def _error_summary(channels: Sequence[WrittenChannel]) -> str:
         return "exact"
     unit = f" {worst.unit.replace('uV', 'µV')}" if worst.unit else ""
     location = f" (largest in {printable(worst.name)})" if len(channels) > 1 else ""
-    return f"error up to {worst.error:.2g}{unit}{location}"
+    return f"rounding error up to {worst.error:.2g}{unit}{location}"

@@ -39,7 +39,7 @@ N_PEAKS = 5
 )
 @options.AUTO_DEVICE
 @options.FS
-@options.output_file_option("json", "Write the run record; - is stdout.")
+@options.output_file_option("json", "Write the run record as JSON; - is stdout.")
 @AXIS_OPTION
 @LINES_OPTION
 @DARK_OPTION
@@ -71,7 +71,8 @@ def command(
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise RecordingError(
-            f"demo in {out!r}", f"the folder cannot be created ({error_reason(error)})"
+            f"write the demo to {out!r}",
+            f"the folder cannot be created ({error_reason(error)})",
         ) from None
     console = make_console(stderr=uses_stdout([json_path]))
     truth = None

@@ -43,10 +43,10 @@ ADAPTER_FIELDS = ("name", "vendor", "backend", "driver", "software")
     "--verbose", "-v", is_flag=True, help="Show limits, features and adapters."
 )
 def command(names: tuple[str, ...], as_json: bool, verbose: bool) -> None:
-    """List every device, or the named ones: available or not, and why.
+    """List every device, or only those passed as NAME: available or not, and why.
 
-    Devices marked "named" are used only when a command names them, and are opened here
-    only when named.
+    A device marked "named" is used only if a command names it. To open it here, pass
+    its name.
     """
     rows = [probe(name) for name in parse_devices(names)] if names else device_report()
     gpu_adapters: tuple[DeviceFacts, ...] = ()
@@ -93,7 +93,7 @@ def command(names: tuple[str, ...], as_json: bool, verbose: bool) -> None:
             if no_adapters_reason
             else "; no GPU driver was found"
         )
-        print_lines(console, f"NumPy only{reason}")
+        print_lines(console, f"only NumPy is available{reason}")
 
 
 def describe_compiled_code() -> str:
@@ -122,7 +122,7 @@ def _print_devices(console: Console, rows: Sequence[DeviceRow], verbose: bool) -
         mark = ("yes", "green") if row.available else ("no", "dim")
         description = row.engine if row.available else row.blocker
         if row.available and row.named_only:
-            description = f"{description} (named only)"
+            description = f"{description} (used only if named)"
         if row.waits:
             mark = ("named", "yellow")
         cells.append((row.device.label, (row.device.display, "dim"), mark, description))
@@ -145,7 +145,7 @@ def _detail_lines(row: DeviceRow, max_width: int | None) -> Iterator[str]:
         details = [
             f"{name}: {_format_value(value)}" for name, value in row.facts.items()
         ]
-        details += [f"race: {race}" for race in _race_results(row)]
+        details += [f"autotuning: {race}" for race in _race_results(row)]
     else:
         details = [] if row.waits else [row_hint(row.device.label)]
     for detail in filter(None, details):

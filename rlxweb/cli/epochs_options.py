@@ -19,11 +19,16 @@ EPOCH_OPTIONS: Decorator = combine_options(
     value_option(
         "--tmin", float, "Start of an epoch, in seconds from its annotation [0]."
     ),
-    value_option("--tmax", float, "End of an epoch; the sample at tmax is excluded."),
+    value_option(
+        "--tmax",
+        float,
+        "End of an epoch, in seconds from its annotation; the sample at tmax is "
+        "excluded.",
+    ),
     choice_option(
         "--by",
         EPOCH_GROUPINGS,
-        "One average over all epochs, or one per annotation text [all].",
+        "all: one average over all epochs; text: one per annotation text [all].",
     ),
     value_option(
         "--reject",
@@ -34,7 +39,7 @@ EPOCH_OPTIONS: Decorator = combine_options(
         "--keep-bad",
         is_flag=True,
         default=None,
-        help="Keep epochs that overlap annotations starting with 'bad'.",
+        help="Keep epochs that overlap an annotation whose text starts with 'bad'.",
     ),
 )
 _OPTION_NAMES = ("epochs", "tmin", "tmax", "by", "reject", "keep_bad")
@@ -60,7 +65,9 @@ def pop_epoching(option_values: dict[str, Any]) -> EpochOptions | None:
             raise UsageError(flag, problem, hint="add --epochs TEXT")
         return None
     if not text_pattern.strip():
-        raise UsageError("--epochs", "the annotation text is empty", hint="omit it")
+        raise UsageError(
+            "--epochs", "the annotation text is empty", hint="omit --epochs"
+        )
     if "tmax" not in given_values:
         problem = "the end of the epochs is missing"
         raise UsageError(f"--epochs {text_pattern!r}", problem, hint="add --tmax S")
@@ -69,6 +76,6 @@ def pop_epoching(option_values: dict[str, Any]) -> EpochOptions | None:
         raise UsageError(
             f"--epochs {text_pattern!r}",
             f"got tmax {epoching.tmax:g} s",
-            f"tmax must be greater than tmin, {epoching.tmin:g} s",
+            f"tmax must be greater than tmin, which is {epoching.tmin:g} s",
         )
     return epoching

@@ -35,7 +35,8 @@ from rlxweb.signal.welch_peaks_arguments import validate_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
 SEED_NOTE = (
-    "RLX's formulas count 1 segment for ultra and 2 for the others, not --segments"
+    "RLX's cost formulas ignore --segments and assume 1 segment for the strategy "
+    "'ultra', 2 segments for the other strategies"
 )
 POSITIVE_SIZE = click.IntRange(1, 1 << 40)
 MAX_N_FFT = 1 << 24
@@ -47,7 +48,7 @@ STOPWATCH = Stopwatch(samples=9, min_samples=7, budget_ns=2e9)
 @click.command(name="explain")
 @click.argument("file", required=False)
 @click.option(
-    "--batch", type=POSITIVE_SIZE, help="Number of rows, if there is no FILE [32]."
+    "--batch", type=POSITIVE_SIZE, help="Number of rows; only without FILE [32]."
 )
 @click.option(
     "--n-fft",
@@ -76,10 +77,12 @@ STOPWATCH = Stopwatch(samples=9, min_samples=7, budget_ns=2e9)
 @options.choice_option(
     "--cost-mode",
     ["calibrated", "seed"],
-    "seed: RLX's published formulas.",
+    "calibrated: this machine's calibration; seed: RLX's published formulas.",
     "calibrated",
 )
-@click.option("--measure", is_flag=True, help="Run every candidate and compare.")
+@click.option(
+    "--measure", is_flag=True, help="Run every candidate and compare the times."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the decisions as JSON.")
 def command(file: str | None, as_json: bool, **option_values: Any) -> None:
     """Explain where a Welch job would run, for FILE or for the given sizes.
@@ -112,7 +115,7 @@ def command(file: str | None, as_json: bool, **option_values: Any) -> None:
         print_decision(console, decision, title)
     for label, races in race_results.items():
         for race in races:
-            print_lines(console, f"race on '{label}': {race}")
+            print_lines(console, f"autotuning on '{label}': {race}")
 
 
 def _race_results(places: Sequence[DevicePlace]) -> dict[str, list[str]]:
@@ -241,7 +244,7 @@ def _check_memory(job: WelchJob) -> None:
             "--measure",
             f"the rows need {gib:.3g} GiB",
             f"at most {MAX_MEASURED_GIB} GiB of test data are generated",
-            "omit it or give a smaller --batch",
+            "omit --measure, or use a smaller --batch",
         )
 
 

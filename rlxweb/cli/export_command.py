@@ -73,7 +73,9 @@ _GRAPH_OPTIONS = ("weights", "outputs", "features")
 @options.value_option("--nsegments", int, "welch: average only the first N segments.")
 @options.value_option("--nfft", int, "welch: length of the transform [nperseg].")
 @options.value_option("--k", int, f"welch: {options.K_HELP}")
-@options.choice_option("--output", get_args(Output), "welch: result of a call [peaks].")
+@options.choice_option(
+    "--output", get_args(Output), "welch: what a call returns [peaks]."
+)
 @options.choice_option(
     "--preset", ["rlx", "scipy", "mne"], "welch: see `rlxweb welch`."
 )
@@ -98,9 +100,11 @@ _GRAPH_OPTIONS = ("weights", "outputs", "features")
     "features",
     multiple=True,
     type=click.Choice(FEATURES),
-    help="Graphs: required GPU feature; repeatable.",
+    help="Graphs: GPU feature that the graph requires; repeatable.",
 )
-@options.value_option("--vectors", click.IntRange(0, 16), "Number of test vectors [1].")
+@options.value_option(
+    "--vectors", click.IntRange(0, 16), "Number of test vectors; 0 for none [1]."
+)
 @click.option(
     "--limit",
     "limits",
@@ -112,7 +116,7 @@ _GRAPH_OPTIONS = ("weights", "outputs", "features")
 @options.value_option("--package-version", str, "npm: package version.", "1.0.0")
 @click.option("--force", is_flag=True, help="Replace an earlier export in DIR.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print a list of the files as JSON."
+    "--json", "as_json", is_flag=True, help="Print a summary of the export as JSON."
 )
 def command(what: str, folder: str, as_json: bool, **option_values: Any) -> None:
     """Export a graph or a Welch estimate for web pages without Python.
@@ -173,9 +177,9 @@ def parse_limits(texts: Sequence[str]) -> Limits | None:
     for text in texts:
         name, _, value = text.partition("=")
         if name not in known:
-            hint = did_you_mean(name, known) or f"known: {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"known limits: {', '.join(known)}"
             raise UsageError(
-                f"--limit {text}", f"there is no limit {name!r}", hint=hint
+                f"--limit {text}", f"WebGPU has no limit {name!r}", hint=hint
             )
         if not value.isdecimal() or not int(value):
             raise UsageError(f"--limit {text}", "the value must be an integer above 0")

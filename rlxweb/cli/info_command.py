@@ -64,8 +64,8 @@ def command(
 ) -> None:
     """Show what recordings contain: format, rates, channels, annotations, times.
 
-    Also shows skipped channels with the reason, and problems of a file. The annotation
-    texts are those that --start, --stop and --epochs accept.
+    Also shows skipped channels with the reason, and problems of a file. Other
+    commands accept the annotation texts for --start, --stop and --epochs.
 
     Example  rlxweb info night.edf
     """
@@ -165,7 +165,7 @@ def _print_description(out: Console, entry: RecordEntry) -> None:
     lines += [f"  warning: {text}" for text in entry["warnings"]]
     for item in entry["left_out"]:
         name = abbreviate(item["channel"], _MAX_NAME_LENGTH)
-        lines.append(f"  left out {name!r}: {item['reason']}")
+        lines.append(f"  skipped channel {name!r}: {item['reason']}")
     texts = entry["annotations"]
     count = sum(item["count"] for item in texts)
     texts_count = f" with {format_count(len(texts), 'different text')}" if texts else ""
@@ -222,12 +222,13 @@ def _print_annotation_texts(out: Console, texts: Sequence[RecordEntry]) -> None:
         )
         for entry in shown
     ]
-    heads = ("annotation", "count", "first (s)", "last (s)", "lasts (s)")
+    heads = ("annotation", "count", "first (s)", "last (s)", "duration (s)")
     print_table(out, heads, rows, right_aligned=heads[1:], no_wrap=heads)
     if len(shown) < len(texts):
         hidden_count = format_count(len(texts) - len(shown), "more text")
         print_lines(
-            out, f"  … and {hidden_count}; see all with a pipe (| cat) or --json"
+            out,
+            f"  … and {hidden_count}; use --json or a pipe (| cat) to see all",
         )
 
 

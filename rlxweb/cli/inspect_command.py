@@ -40,7 +40,10 @@ def _parse_dims(
         name, equals, size = text.rpartition("=")
         if not equals or not name or not (size.isascii() and size.isdigit()):
             raise UsageError(
-                "--dim", f"got {shown(text)}", "expected NAME=SIZE", "--dim batch=8"
+                "--dim",
+                f"got {shown(text)}",
+                "expected NAME=SIZE",
+                "write it like --dim batch=8",
             )
         options.check_not_repeated("--dim", name, dims)
         dims[name] = int(size)
@@ -78,7 +81,7 @@ def command(
                 f"inspect {model}",
                 "the file is a saved rlxweb graph",
                 "only ONNX models can be inspected",
-                "run it with rlxweb run",
+                "run the graph with `rlxweb run`",
             )
         model_survey = summarize_model(loaded, dims, places)
     out = make_console(stderr=uses_stdout([json_path]))
@@ -119,7 +122,10 @@ def _print_survey(out: Console, model_survey: ModelSummary) -> None:
         _print_sized(out, model_survey.costs)
     elif not model_survey.missing:
         print_lines(
-            out, *("not converted: " + model_survey.conversion_error).split("\n")
+            out,
+            *("the model cannot be converted: " + model_survey.conversion_error).split(
+                "\n"
+            ),
         )
 
 
@@ -145,7 +151,7 @@ def _print_sized(out: Console, sized: ModelCosts) -> None:
         f"{prefix}{format_count(sized.nodes, 'node')}, {_format_count(sized.flops)} "
         f"operations, "
         f"{_format_nbytes(sized.params)} of weights in use, "
-        f"{_format_nbytes(sized.values)} of values",
+        f"{_format_nbytes(sized.values)} of buffers for other values",
     )
     unit_dims = [name for name, size in sized.dims.items() if size == 1]
     if unit_dims:

@@ -63,7 +63,7 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
         stage_count(value)
     except ValueError as error:
         raise click.BadParameter(
-            f"{error}, because every butterfly combines two values"
+            f"{error}; every butterfly combines two values"
         ) from None
     return value
 
@@ -78,7 +78,7 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
     default=256,
     show_default=True,
     callback=_check_power_of_two,
-    help="Samples per segment; a power of two.",
+    help="Samples per segment; a power of two, at least 4.",
 )
 @click.option(
     "--band",
@@ -91,22 +91,25 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
 @options.value_option(
     "--error",
     click.FloatRange(0, 1, min_open=True, max_open=True),
-    "Allowed relative error of the power of a bin (root mean square).",
+    "Maximum relative error of the power of a bin (root mean square).",
     1e-3,
 )
 @options.output_file_option(
     "out",
-    f"Write the transform ({SUFFIX}), for model= of rlx.welch_peaks.",
+    f"Write the transform ({SUFFIX}); pass its path to rlx.welch_peaks as `model`.",
     required=True,
 )
 @options.choice_option(
-    "--preset", tuple(PRESETS), "Conventions of the spectrum.", "rlx"
+    "--preset",
+    tuple(PRESETS),
+    "Conventions of the spectrum; see `rlxweb welch`.",
+    "rlx",
 )
 @options.WINDOW
 @options.choice_option(
     "--detrend",
     ["none", "constant"],
-    "Trend to remove from each segment [from the preset].",
+    "Trend to remove from each segment; default: from the preset.",
 )
 @options.FS
 @options.SAMPLE_OPTIONS
@@ -120,28 +123,30 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
 @options.value_option(
     "--price",
     click.FloatRange(0),
-    "Weight of open gates relative to the error.",
+    "Weight of the open gates in the training loss, relative to the error.",
     DEFAULT_PRICE,
 )
 @options.AUTO_DEVICE
 @options.ADAPTER
 @options.output_file_option(
-    "resume", "Save the training state here; after Ctrl-C, the next run continues it."
+    "resume",
+    "Save the training state in this file; after Ctrl-C, the next run continues from "
+    "it.",
 )
 @options.output_file_option("json", "Write the report; - is stdout.")
 @options.output_file_option(
-    "plot", "Draw the prunings and the training (.png, .svg, .pdf)."
+    "plot", "Plot the tested prunings and the training loss (.png, .svg, .pdf)."
 )
 @DARK_OPTION
 @click.option("--quiet", "-q", is_flag=True, help="Do not print the table.")
 def command(files: tuple[str, ...], quiet: bool, **option_values: Any) -> None:
-    """Train a spectral transform for your recordings and your band.
+    """Train a spectral transform for your recordings and frequency band.
 
     Training starts from the exact FFT with a gate on every butterfly and uses the first
     part of each recording. It closes gates that your spectra do not need. The pruned
     transforms are tested on the last part; the cheapest one within --error is written,
-    or the exact transform of the band if there is none. Spectra that fall steeply
-    outside the band save most of the arithmetic, white spectra save nothing.
+    or the exact transform of the band if there is none. Pruning removes most of the
+    arithmetic if the spectra fall steeply outside the band, and none for white spectra.
 
     Example  rlxweb learn night/*.edf --band 0.5:45 --error 1e-3 --out eeg.rlxl
     """
@@ -219,7 +224,7 @@ def _read_finite_samples(piece: Group) -> Any:
     try:
         check_finite(samples, piece)
     except NotFinite as error:
-        error.hint = "repair the file, or omit the channel"
+        error.hint = "repair the file, or exclude the channel with -x"
         raise
     return samples
 
@@ -230,9 +235,12 @@ def _rate_conflict_error(rates: dict[float, str]) -> UsageError:
     files = " and ".join(map(repr, dict.fromkeys(rates.values())))
     return UsageError(
         "learn a transform",
-        f"channels have different rates, {a:g} and {b:g} Hz, in {files}",
-        "a transform needs a single rate",
-        Advice("resample all channels with {}, or choose channels", resample=f"{a:g}"),
+        f"the channels have different sampling rates, {a:g} and {b:g} Hz, in {files}",
+        "a transform requires a single sampling rate",
+        Advice(
+            "resample all channels with {}, or select channels of one rate with -c",
+            resample=f"{a:g}",
+        ),
     )
 
 
@@ -323,9 +331,12 @@ def _print_result(
         f"{elapsed_s:.2f} s",
     )
     if learned.is_exact:
-        message = f"no gate can be closed within error {learned.transform.asked:g}"
-        print_lines(out, f"{message}: the file holds the exact transform of the band")
-    print_lines(out, f"next: {_usage_example(learned, option_values)}")
+        max_error = learned.transform.asked
+        message = f"no pruning has an error of at most {max_error:g}"
+        print_lines(
+            out, f"{message}; the file contains the exact transform of the band"
+        )
+    print_lines(out, f"in Python: {_usage_example(learned, option_values)}")
 
 
 def _usage_example(learned: Learned, option_values: dict[str, Any]) -> str:

@@ -32,8 +32,8 @@ def write_learning_picture(
         model = learned.transform
         figure = new_figure(11, 4.4)
         title = (
-            f"{len(model.band)} of {model.n // 2 + 1} bins of {model.n:,} samples at "
-            f"{model.fs:g} Hz: {model.active:,} of {model.total:,} gates"
+            f"segments of {model.n:,} samples at {model.fs:g} Hz: {len(model.band)} of "
+            f"{model.n // 2 + 1} bins, {model.active:,} of {model.total:,} gates open"
         )
         figure.suptitle(title, x=0.008, ha="left")
         left, right = figure.subplots(1, 2, width_ratios=(3, 2))
@@ -85,7 +85,9 @@ def _draw_prunings(axis: Any, learned: Learned) -> None:
     axis.xaxis.set_major_formatter("{x:,.0f}")
     axis.grid(visible=True)
     n_hidden = len(prunings) - 1 - len(drawn_prunings)
-    hidden_text = f"; {n_hidden} not shown: error of 100 %" if n_hidden else ""
+    hidden_text = (
+        f"; {n_hidden} with an error of 100 % or more not shown" if n_hidden else ""
+    )
     axis.set_title(f"tested prunings{hidden_text}")
     bar = axis.figure.colorbar(dots, ax=axis, pad=0.02, aspect=28)
     bar.set_label("share of the full transform's arithmetic (%)")

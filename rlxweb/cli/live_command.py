@@ -33,6 +33,7 @@ from rlxweb.signal.welch_stream import WelchStream
 from rlxweb.stacklevel import caller_stacklevel
 
 _TERMINAL_INTERVAL_S, _LINE_INTERVAL_S = 0.15, 1.0
+_PIPE_OPTIONS = ("raw", "channels", "fs")
 """Between two updates on a terminal, and elsewhere."""
 
 
@@ -47,13 +48,20 @@ _TERMINAL_INTERVAL_S, _LINE_INTERVAL_S = 0.15, 1.0
     "--channels", click.IntRange(1), "Number of channels of a pipe or microphone."
 )
 @options.value_option(
-    "--fs", click.FloatRange(0, min_open=True), "Sampling rate of a pipe, in Hz."
+    "--fs",
+    click.FloatRange(0, min_open=True),
+    "Sampling rate in Hz, for a pipe, a microphone or a file that states no rate.",
 )
 @click.option(
-    "--pick", "-c", multiple=True, metavar="C", help="Channels of a file to use."
+    "--pick",
+    "-c",
+    multiple=True,
+    metavar="C",
+    help="Use only this channel of a file; repeatable.",
 )
 @options.value_option("--replay", click.FloatRange(0, min_open=True),
-                "Replay a file; 2 is twice as fast as recorded.")  # fmt: skip
+                "Replay a file at this speed; 2 is twice as fast as "
+                "recorded.")  # fmt: skip
 @click.option(
     "--all", "since_begin", is_flag=True, help="Read a growing file from its start."
 )
@@ -69,12 +77,16 @@ _TERMINAL_INTERVAL_S, _LINE_INTERVAL_S = 0.15, 1.0
 @options.choice_option("--average", ("exponential", "last", "all", "none"),
                 "How segments are averaged.", "exponential")  # fmt: skip
 @options.value_option("--half-life", click.FloatRange(0, min_open=True),
-                "Half-life of a segment's weight, in seconds.", 4.0)  # fmt: skip
+                "Half-life of a segment's weight for --average "
+                "exponential, in seconds.", 4.0)  # fmt: skip
 @options.value_option(
     "--last", click.IntRange(1), "Number of segments for --average last.", 8
 )
 @options.choice_option(
-    "--bands", (*BAND_PRESETS, "none"), "Bands whose shares are shown.", "eeg"
+    "--bands",
+    (*BAND_PRESETS, "none"),
+    "Frequency bands whose power shares are shown.",
+    "eeg",
 )
 @options.value_option(
     "--show", str, "Channel whose spectrum is drawn; default: the first."
@@ -94,7 +106,7 @@ _TERMINAL_INTERVAL_S, _LINE_INTERVAL_S = 0.15, 1.0
     "--no-open", is_flag=True, help="Print the address of the page; do not open it."
 )
 def command(source: str, json_lines: bool, spectra: bool, **option_values: Any) -> None:
-    """Show spectra, peaks and bands of a running signal; Ctrl-C stops.
+    """Show spectra, peaks and bands of a live signal; Ctrl-C stops.
 
     SOURCE is a microphone (mic, mic:NAME), a stream of the Lab Streaming Layer (lsl,
     lsl:NAME), the path of a recording that is being written, or - for samples from a
@@ -194,14 +206,11 @@ def _open_source(name: str, option_values: dict[str, Any]) -> SignalSource:
             f"--{flag.replace('_', '-')}", option_values[flag] or None, is_file, name
         )
     if name == "-":
-        if None in (
-            option_values["raw"],
-            option_values["channels"],
-            option_values["fs"],
-        ):
-            problem = "the sample type, channel count or sampling rate is missing"
+        if None in (option_values[n] for n in _PIPE_OPTIONS):
+            flags = (f"--{n}" for n in _PIPE_OPTIONS if option_values[n] is None)
+            problem = f"missing options: {', '.join(flags)}"
             rule = "a pipe has no header"
-            hint = "give all three, as in --raw f32 --channels 8 --fs 256"
+            hint = "specify all three, as in --raw f32 --channels 8 --fs 256"
             raise UsageError("rlxweb live -", problem, rule, hint)
         pipe = sys.stdin.buffer
         return RawPipeSource(
@@ -285,7 +294,8 @@ def _covered_bands(bands: str | None, stream: WelchStream) -> Any:
     if len(resolved) < len(covered):
         narrow = ", ".join(name for name in covered if name not in resolved)
         message = (
-            f"--bands: {narrow} left out, narrower than the bin width, {bin_width:g} Hz"
+            f"--bands: skipped {narrow}, narrower than the bin width of "
+            f"{bin_width:g} Hz"
         )
         warnings.warn(RlxWarning(message), stacklevel=caller_stacklevel())
     return resolved or None

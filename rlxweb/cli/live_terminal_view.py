@@ -87,7 +87,7 @@ def format_line(update: LiveUpdate) -> str:
             f"{name} {', '.join(f'{value:.1f}' for value in hz) or 'none'}"
         )
     rest = len(update.stream_info.channels) - 4
-    rest_text = f"; {rest} more channels" if rest > 0 else ""
+    rest_text = f"; {format_count(rest, 'more channel')}" if rest > 0 else ""
     return printable(f"{message}, peaks in Hz: {'; '.join(channel_texts)}{rest_text}")
 
 
@@ -117,7 +117,7 @@ def _status_line(update: LiveUpdate, width: int, suffix: str = "") -> Text:
         )
     parts = [f"{update.duration_s:.1f} s"]
     if update.n_lost:  # first: a narrow terminal cuts the end off
-        parts.append(f"{update.n_lost} lost")
+        parts.append(f"{format_count(update.n_lost, 'sample')} lost")
     if np.isfinite(update.arrival_rate):
         parts.append(f"{update.arrival_rate:.4g} Hz received")
     if np.isfinite(update.latency_s):

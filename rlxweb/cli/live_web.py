@@ -82,10 +82,11 @@ def throttle_updates(
 
 def _describe_estimate(stream: WelchStream) -> str:
     settings = stream.settings
+    half_life_s = settings.half_life or 0
     average = {
-        "exponential": f"weights halve every {settings.half_life or 0:g} s",
-        "last": f"mean of the last {settings.last}",
-        "all": "mean of all",
+        "exponential": f"exponential mean with a half-life of {half_life_s:g} s",
+        "last": f"mean of the last {settings.last} segments",
+        "all": "mean of all segments so far",
         "none": "not averaged",
     }[settings.average]
     seconds = stream.nperseg / stream.fs

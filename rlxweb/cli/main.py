@@ -31,8 +31,8 @@ COMMANDS = {
     "bands": "Compute the power in frequency bands.",
     "spectrogram": "Compute spectra over time.",
     "convert": "Convert recordings to EDF+, BDF+, NPZ, WAV, FLAC or Parquet files.",
-    "learn": "Train a spectral transform for your recordings and your band.",
-    "live": "Show spectra and peaks of a running signal.",
+    "learn": "Train a spectral transform for your recordings and frequency band.",
+    "live": "Show spectra and peaks of a live signal.",
     "info": "Show what recordings contain: channels, rates, units, annotations, times.",
     "devices": "List every device: available or not, and why.",
     "explain": "Explain where a Welch job would run.",
@@ -67,7 +67,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
-            suggestion = did_you_mean(name, COMMANDS) or f"known: {', '.join(COMMANDS)}"
+            known = f"known commands: {', '.join(COMMANDS)}"
+            suggestion = did_you_mean(name, COMMANDS) or known
             raise click.UsageError(f"no such command {name!r}; {suggestion}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -16,6 +16,7 @@ import click
 import numpy as np
 
 from rlxweb.atomic_file import error_reason
+from rlxweb.cli.console import format_count
 from rlxweb.cli.options import check_not_repeated
 from rlxweb.cli.python_graph_import import load_npz_arrays
 from rlxweb.device import DeviceLike
@@ -93,7 +94,7 @@ def _split_assignment(text: str, model_inputs: Mapping[str, Any]) -> tuple[str, 
     if not equals or not name or not value:
         raise UsageError(
             "--input",
-            f"{shown(text)} has no name or no value",
+            f"got {shown(text)}",
             "expected NAME=FILE",
             "write it like --input x=a.npy",
         )
@@ -120,13 +121,13 @@ def _load_array(name: str, text: str) -> Any:
         why = (
             error_reason(error)
             if isinstance(error, OSError)
-            else "it contains no array"
+            else "the file contains no array"
         )
         raise InputError(
             context,
             f"no array can be read from {shown(text)} ({why})",
             "expected an NPY file, FILE.npz:ARRAY, or numbers as JSON",
-            "write it with numpy.save",
+            "write the file with numpy.save",
         ) from error
     return array
 
@@ -147,14 +148,14 @@ def _load_npz_array(context: str, path: str, array_name: str | None) -> Any:
         return arrays[names[0]]
     if array_name is None or array_name not in arrays:
         problem = (
-            "needs the name of an array"
+            f"contains {format_count(len(names), 'array')}, and none was selected"
             if array_name is None
             else f"has no array {array_name!r}"
         )
         raise InputError(
             context,
             f"{shown(path)} {problem}",
-            "its arrays: " + ", ".join(map(repr, names)),
-            f"write {path}:{names[0] if names else 'ARRAY'}",
+            "its arrays: " + (", ".join(map(repr, names)) or "none"),
+            f"write {context}={path}:{names[0] if names else 'ARRAY'}",
         )
     return arrays[array_name]

@@ -49,7 +49,8 @@ FS = click.option(
 MIN_SEGMENTS = click.option(
     "--min-segments",
     type=click.IntRange(1),
-    help="Least segments to average; 1 allows 'ultra'.",
+    help="Minimum number of segments to average; 1 allows the strategy 'ultra', which "
+    "uses only the first segment.",
 )
 
 
@@ -102,7 +103,7 @@ def choice_option(
 PRECISION = choice_option(
     "--precision",
     get_args(Precision),
-    "auto: keeps the precision of the samples; f32: float32; f64: float64 throughout.",
+    "auto: the precision of the samples; f32: float32; f64: float64 throughout.",
     "auto",
 )
 
@@ -120,7 +121,9 @@ def _parse_number(text: str) -> float:
     for number_type in (int, float):
         with suppress(ValueError):
             return number_type(text)
-    raise click.BadParameter(f"{text!r} is not a number; write it like kaiser,8.6")
+    raise click.BadParameter(
+        f"{text!r} is not a number; write a window like kaiser,8.6"
+    )
 
 
 WINDOW = click.option(
@@ -142,7 +145,9 @@ def _parse_names(
     ]
     names = tuple(name.strip() for name in raw_names if name.strip())
     if value and not names:
-        raise UsageError(param.opts[0], "the channel name is empty", hint="omit it")
+        raise UsageError(
+            param.opts[0], "the channel name is empty", hint=f"omit {param.opts[0]}"
+        )
     return names
 
 
@@ -159,7 +164,7 @@ EXCLUDE = click.option(
     "-x",
     multiple=True,
     callback=_parse_names,
-    help="Channels to exclude, in the same syntax.",
+    help="Channels to exclude, in the syntax of --channels.",
 )
 _TIME_SYNTAX = "seconds, h:mm:ss, @time of day, or the text of an annotation."
 START = click.option(
@@ -169,7 +174,8 @@ STOP = click.option("--stop", metavar="T", help=f"End of the samples: {_TIME_SYN
 
 
 ARRAY = click.option(
-    "--array", help="Array of an NPZ, HDF5 or NWB file or a Zarr group."
+    "--array",
+    help="Name of the array to read from an NPZ, HDF5 or NWB file or a Zarr group.",
 )
 LAYOUT = choice_option(
     "--layout",
@@ -202,8 +208,8 @@ def check_local_path(
         raise UsageError(
             f"{param.opts[0]} {redact_url(path)!r}",
             "results cannot be written to a URL",
-            "they are written as local files, completely or not at all",
-            "name a local file and upload it afterwards",
+            "results are written as local files, completely or not at all",
+            "pass a local file and upload it afterwards",
         )
     return path
 
@@ -217,7 +223,7 @@ def _parse_jobs(ctx: click.Context, param: click.Parameter, text: str) -> int:
     if text == "auto":
         return usable_cpus()
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise click.BadParameter(f"expected a number above 0 or auto, got {text!r}")
+        raise click.BadParameter(f"expected an integer above 0, or auto; got {text!r}")
     return int(text)
 
 
@@ -227,8 +233,8 @@ JOBS = click.option(
     default="1",
     metavar="N",
     callback=_parse_jobs,
-    help="Process N recordings at once, each in a local process; auto: one per "
-    "processor core.",
+    help="Process N recordings at the same time, each in a local process; auto: one "
+    "per processor core.",
 )
 KEEP_GOING = click.option(
     "--keep-going", is_flag=True, help="Continue with the other files after an error."
@@ -257,8 +263,8 @@ REFERENCE = click.option(
     "-r",
     multiple=True,
     callback=_parse_names,
-    help="Subtract the mean of all channels (average), or of the named ones, from each "
-    "channel; -c need not include them.",
+    help="Subtract from each channel the mean of the named channels; 'average' means "
+    "all channels; -c need not include the named channels.",
 )
 _POSITIVE = click.FloatRange(0, min_open=True)
 NOTCH = click.option(
@@ -274,9 +280,15 @@ SAMPLE_OPTIONS = combine_options(
     STOP,
     REFERENCE,
     value_option(
-        "--highpass", _POSITIVE, "Remove frequencies below this, in Hz, without delay."
+        "--highpass",
+        _POSITIVE,
+        "Remove frequencies below this, in Hz (zero-phase filter).",
     ),
-    value_option("--lowpass", _POSITIVE, "Remove frequencies above this, in Hz."),
+    value_option(
+        "--lowpass",
+        _POSITIVE,
+        "Remove frequencies above this, in Hz (zero-phase filter).",
+    ),
     NOTCH,
     value_option("--resample", _POSITIVE, "Resample all channels to this rate, in Hz."),
     ARRAY,

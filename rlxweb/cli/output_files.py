@@ -51,14 +51,16 @@ def check_output_paths(
     }
     requested_outputs = [(option, path) for option, path in outputs if path is not None]
     if not uses_stdout(path for _, path in requested_outputs):
-        known_files.setdefault(_stdout_identity(), "the target of standard output")
+        known_files.setdefault(
+            _stdout_identity(), "the file to which standard output is redirected"
+        )
     with suppress(_DryRunFinished), AtomicFiles(allow_streams=True) as files:
         for option, path in requested_outputs:
             file_identity = _file_identity(path)
             if file_identity is not None and file_identity in known_files:
                 raise UsageError(
                     f"{option} {path!r}",
-                    f"it is also {known_files[file_identity]}",
+                    f"the file is also {known_files[file_identity]}",
                     "every output needs a separate file",
                     "choose another name",
                 )
@@ -102,7 +104,7 @@ def _check_binary(option: str, path: str) -> None:
         raise UsageError(
             f"{option} {path}",
             "binary data cannot be written to a terminal",
-            hint="redirect it to a file or a pipe",
+            hint="redirect the output to a file or a pipe",
         )
 
 

@@ -38,23 +38,30 @@ COLUMNS = (
     TableColumn("n_samples", "int64", "", "number of samples of the channel"),
     TableColumn("n_segments", "int64", "", "number of segments averaged"),
     TableColumn("hz_per_bin", "float64", "Hz", "distance between two bins"),
-    TableColumn("state", "text", "", "why the channel has no peaks: flat, not finite"),
-    TableColumn("rank", "int32", "", "1 is the strongest; null if there is no peak"),
+    TableColumn(
+        "state", "text", "", "why the channel has no peaks: 'flat' or 'not finite'"
+    ),
+    TableColumn(
+        "rank",
+        "int32",
+        "",
+        "rank of the peak, 1 for the strongest; null if there is no peak",
+    ),
     TableColumn("bin", "int32", "", "index of the bin, 0 at 0 Hz"),
     TableColumn("hz", "float64", "Hz", "frequency of the peak"),
     TableColumn("power", "float64", "power_unit", "power of the spectrum at the peak"),
     TableColumn(
         "prominence", "float64", "power_unit", "height above the adjacent valleys"
     ),
-    TableColumn("device", "text", "", "device that computed it"),
-    TableColumn("engine", "text", "", "engine that computed it"),
+    TableColumn("device", "text", "", "device that computed the peaks"),
+    TableColumn("engine", "text", "", "engine that computed the peaks"),
     TableColumn("dtype", "text", "", "dtype of the arithmetic"),
     TableColumn("error", "text", "", "why the file failed; null if it did not"),
 )
 EPOCH_COLUMNS = (
     TableColumn("condition", "text", "", "annotation text of the epochs"),
     TableColumn("n_epochs", "int64", "", "number of epochs averaged"),
-    TableColumn("n_dropped", "int64", "", "number of epochs left out"),
+    TableColumn("n_dropped", "int64", "", "number of epochs not averaged"),
 )
 """Additional columns of runs that average epochs."""
 _GROUP_FIELDS = (

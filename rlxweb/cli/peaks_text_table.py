@@ -72,10 +72,10 @@ def _table_lines(
     if n_shown < len(peaks):
         noun = "peaks" if group.mode == "peaks" else "bins"
         hint = f"--k {len(peaks)} shows all"
-        yield f"the {n_shown} strongest of {len(peaks)} {noun}; {hint}"
+        yield f"the {n_shown} strongest of {len(peaks)} {noun} are shown; {hint}"
     n_hidden = len(group.names) - n_rows
     if n_hidden:
-        alternatives = "see all with a pipe (| cat), --csv, --npz or --json"
+        alternatives = "use --csv, --npz, --json or a pipe (| cat) to see all"
         yield f"… and {format_count(n_hidden, 'more channel')}; {alternatives}"
     states = zip(group.names, group.states, strict=True)
     flat_names = [
@@ -83,12 +83,15 @@ def _table_lines(
     ]
     if flat_names:
         more_text = f" and {len(flat_names) - 6} more" if len(flat_names) > 6 else ""
-        yield f"flat, only rounding errors: {', '.join(flat_names[:6])}{more_text}"
+        names_text = f"{', '.join(flat_names[:6])}{more_text}"
+        yield f"flat (only rounding errors): {names_text}"
     if _is_dominated_by_offset(group):
-        offset_note = "most peaks are at 0 Hz: the signal has an offset"
+        offset_note = (
+            "in most channels the strongest bin is at 0 Hz: the signal has an offset"
+        )
         yield f"{offset_note}; --detrend constant removes it"
     elif _has_adjacent_bins(group):
-        finding = "most bins are next to a stronger one"
+        finding = "in most channels the second strongest bin is next to the strongest"
         yield f"{finding}; --mode peaks --preset scipy shows spectral peaks"
 
 
@@ -118,7 +121,7 @@ def _title(result: FileResult, group: GroupResult) -> str:
     return (
         f"{printable(result.path)}: {format_count(len(group.names), 'channel')} at "
         f"{group.fs:g} Hz, {format_count(group.n_segments, 'segment')} of "
-        f"{group.spec.nperseg}, {group.resolution:.3g} Hz per bin{power}"
+        f"{group.spec.nperseg} samples, {group.resolution:.3g} Hz per bin{power}"
     )
 
 

@@ -37,8 +37,8 @@ LINES_OPTION = options.choice_option(
     "--lines",
     LINE_LAYOUTS,
     "Overlaid spectra, spectra stacked with an offset, one panel per spectrum, or a "
-    f"heatmap [by count: overlaid up to {MAX_OVERLAID_LINES}, panels up to "
-    f"{MAX_LINES}, then a heatmap].",
+    f"heatmap; default: overlaid for up to {MAX_OVERLAID_LINES} spectra, panels for up "
+    f"to {MAX_LINES}, a heatmap for more.",
 )
 DARK_OPTION = click.option(
     "--dark", is_flag=True, help="Draw the plot on a dark background."

@@ -24,7 +24,7 @@ from rlxweb.atomic_file import remove_temporary_files
 from rlxweb.cli.termination_signals import process_signals
 from rlxweb.errors import ClusterError, RlxError, WorkerFailed
 from rlxweb.io.urls import is_url
-from rlxweb.jobs.child_processes import ChildProcessTracker
+from rlxweb.jobs.child_process_tracker import ChildProcessTracker
 from rlxweb.jobs.file_job_protocol import FileJob, RunProgress, run_sequentially
 from rlxweb.jobs.worker_process import (
     ProcessOutcome,
@@ -222,14 +222,14 @@ class _WorkerProcess:
         reason = exit_meaning(self._process.exitcode or 0)
         self.clean_up()
         if not self.is_ready:
-            raise _start_error(f"a process ended during startup: {reason}")
+            raise _start_error(f"a worker process ended during startup with {reason}")
         if not self.file:
             return None
         return WorkerFailed(
             repr(self.file),
-            f"its worker process ended: {reason}",
-            hint="memory may be too small for this many processes: give fewer --jobs, "
-            "or run this recording without --jobs to see the error",
+            f"the worker process ended with {reason}",
+            hint="use a smaller --jobs, as the processes may need too much memory, or "
+            "run this recording without --jobs to see the error",
         )
 
     def wait_for_exit(self) -> None:
@@ -265,7 +265,7 @@ def _start_error(reason: str) -> ClusterError:
     return ClusterError(
         "start processes for --jobs",
         reason,
-        hint="omit --jobs to run without processes",
+        hint="omit --jobs to run in a single process",
     )
 
 

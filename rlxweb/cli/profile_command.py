@@ -124,8 +124,8 @@ def command(
 ) -> None:
     """Profile the analysis of FILE, or a graph from your code.
 
-    FILE is analysed like in `rlxweb welch`, with the time of each stage; on a device
-    also of each step of one block. A graph runs --repeats times; its steps are timed
+    FILE is analysed as by `rlxweb welch`, and each stage is timed; on a device, the
+    steps of one block are timed too. A graph runs --repeats times; its steps are timed
     with the device clock if there is one. Bytes and operations are the minimum that a
     step needs; "of the roof" is the shortest possible time for them, according to the
     calibration, divided by the measured time.
@@ -179,9 +179,9 @@ def _check_arguments(
             "profile",
             "got neither a FILE nor a graph"
             if file is None
-            else "got a FILE and a graph",
-            "expected one of them",
-            "give either a FILE or --graph NAME",
+            else "got both a FILE and a graph",
+            "expected exactly one of them",
+            "pass either a FILE or --graph NAME",
         )
     unused_options = _GRAPH_OPTIONS if graph is None else tuple(_FILE_OPTIONS)
     for name in unused_options:
@@ -278,7 +278,10 @@ def _profile_graph(target: str, option_values: Mapping[str, Any]) -> ProfileRepo
     profile = compiled.profile(feeds, option_values["repeats"])
     lines = str(profile).split("\n")
     if option_values["inputs"] is None and nodes:
-        lines.append("inputs: noise, zeros for integers (--inputs F.npz sets them)")
+        lines.append(
+            "inputs: random noise, zeros for integer inputs; "
+            "to set them, use --inputs F.npz"
+        )
     entries = [profile.upload, *profile.steps, profile.readback]
     facts = {"target": target, **profile.as_json()}
     return ProfileReport(

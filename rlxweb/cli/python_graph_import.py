@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from rlxweb.argument_hints import Advice, Blank
+from rlxweb.array_input import describe_type
 from rlxweb.atomic_file import error_reason
 from rlxweb.device import Device
 from rlxweb.errors import InputError, RlxError, UsageError, did_you_mean
@@ -51,7 +52,7 @@ def load_compiled_graph(
     if not isinstance(target_object, CompiledGraph):
         raise UsageError(
             context,
-            f"got a {type(target_object).__name__}",
+            f"got {describe_type(target_object)}",
             f"expected {ACCEPTED_TARGETS}",
         )
     if weights is not None:
@@ -66,7 +67,7 @@ def _resolve_target(context: str, target: str) -> Any:
             context,
             "the name of the graph is missing",
             "expected MODULE:GRAPH or FILE.py:GRAPH",
-            "append a colon and the name of the graph to the module",
+            "append a colon and the name of the graph",
         )
     target_object: Any = _import_target_module(context, module_target)
     for part in name.split("."):
@@ -75,12 +76,12 @@ def _resolve_target(context: str, target: str) -> Any:
         except AttributeError as error:
             raise UsageError(
                 context,
-                f"{module_target!r} has no {name!r}",
+                f"{module_target!r} has no attribute {name!r}",
                 hint=did_you_mean(
                     part,
                     vars(target_object) if hasattr(target_object, "__dict__") else (),
                 )
-                or f"name {ACCEPTED_TARGETS}",
+                or f"select {ACCEPTED_TARGETS}",
             ) from error
     return target_object
 
@@ -108,7 +109,7 @@ def _import_target_module(context: str, module_target: str) -> ModuleType:
             context,
             f"there is no module {module_target!r}",
             f"searched {import_dir} and Python's module path",
-            "change to the folder of the module, or give the file: FILE.py:GRAPH",
+            "run the command in the folder of the module, or pass FILE.py:GRAPH",
         ) from error
     except Exception as error:
         raise _user_code_error(context, module_target, error) from error
@@ -160,13 +161,13 @@ def _check_weights(context: str, graph: Graph, weights: str | None) -> None:
         raise InputError(
             context,
             f"param {', '.join(map(repr, params))} has no value",
-            "a Graph does not hold values",
-            Advice("give {}, or name a CompiledGraph", weights=Blank("F.npz")),
+            "a Graph does not contain param values",
+            Advice("pass {}, or select a CompiledGraph", weights=Blank("F.npz")),
         )
 
 
 def _set_params(graph: CompiledGraph, path: str) -> None:
-    context = f"weights of '{graph.graph.name}' from '{path}'"
+    context = f"load weights of '{graph.graph.name}' from '{path}'"
     params = graph.graph.named("param")
     arrays = load_npz_arrays(context, path, "param")
     for name in arrays:
@@ -191,6 +192,6 @@ def load_npz_arrays(context: str, path: str, kind: str) -> Mapping[str, Any]:
         raise InputError(
             context,
             f"the file cannot be read ({why})",
-            f"expected an NPZ file with one array per {kind}, under its name",
-            "write it with numpy.savez",
+            f"expected an NPZ file with one array per {kind}, named after the {kind}",
+            "write the file with numpy.savez",
         ) from error

@@ -156,10 +156,12 @@ def _recordings_in_folder(
         raise RecordingError(
             f"reading the folder {shown_folder!r}",
             "it contains no recordings",
-            f"{format_count(len(other_names), 'other file')}, "
+            f"found {format_count(len(other_names), 'file')} of other kinds and "
             f"{format_count(n_folders, 'folder')}; "
-            f"recordings end in {', '.join(sorted(SUFFIXES))}",
-            _recursive_hint(shown_folder) if n_folders else "name the files",
+            f"names of recordings end in {', '.join(sorted(SUFFIXES))}",
+            _recursive_hint(shown_folder)
+            if n_folders
+            else "pass the names of the files",
         )
     _report_skipped(shown_folder, other_names, n_folders, notify)
     return recordings
@@ -186,5 +188,5 @@ def _report_skipped(
 def _recursive_hint(folder: str) -> str:
     """Return the hint that names a pattern which searches subfolders."""
     if is_url(folder):
-        return f"{folder.rstrip('/') + '/**/*.edf'!r} includes subfolders"
-    return f"{os.path.join(folder, '**', '*.edf')!r} includes subfolders"
+        return f"use {folder.rstrip('/') + '/**/*.edf'!r} to include subfolders"
+    return f"use {os.path.join(folder, '**', '*.edf')!r} to include subfolders"

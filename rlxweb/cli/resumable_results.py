@@ -50,7 +50,7 @@ class ResultRetention:
             resumed = self.journal.resume_files(files)
         except UsageError as error:
             error.hint = (
-                "give --resume to continue that run, or --no-resume to start over"
+                "add --resume to continue that run, or --no-resume to start over"
             )
             raise
         for line in _resume_lines(resumed, self.journal, len(files)):
@@ -66,16 +66,16 @@ def _resume_lines(
     lines = []
     if not journal.is_locked:
         lines.append(
-            f"this file system has no locks: do not let another run write "
-            f"{journal.output!r} at the same time"
+            f"this file system does not support locks: do not start another run that "
+            f"writes {journal.output!r} at the same time"
         )
     if resumed.files:
         done_text = f"{len(resumed.files)} of {format_count(n_files, 'recording')}"
         lines.append(f"resuming: {done_text} already done")
     elif journal.resumes and not resumed.redo_reasons:
-        lines.append(f"no unfinished run of {journal.output!r} to resume")
+        lines.append(f"nothing to resume: {journal.output!r} has no unfinished run")
     lines += [
-        f"processing again {list_names(file_names)}: {reason}"
+        f"processing {list_names(file_names)} again: {reason}"
         for reason, file_names in resumed.redo_reasons.items()
     ]
     if resumed.n_damaged:
@@ -87,7 +87,7 @@ def _resume_lines(
 def resume_hint(journal: ResumableRun, n_files: int) -> str:
     """Describe how many recordings are done and how the next run can continue."""
     done_text = f"{len(journal)} of {format_count(n_files, 'recording')} are done"
-    return f"{done_text} and kept; --resume continues with the rest"
+    return f"{done_text} and saved; --resume continues with the others"
 
 
 def list_names(names: Sequence[str]) -> str:

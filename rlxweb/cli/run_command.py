@@ -32,7 +32,7 @@ from rlxweb.jobs.settings import Settings
 from rlxweb.onnx.model_signature import flatten_input
 
 SCHEMA = "rlxweb.run/1"
-TABLE_HEADERS = ("output", "type", "least", "mean", "most")
+TABLE_HEADERS = ("output", "type", "min", "mean", "max")
 
 
 @click.command(name="run")
@@ -43,7 +43,7 @@ TABLE_HEADERS = ("output", "type", "least", "mean", "most")
     "named",
     multiple=True,
     metavar="NAME=FILE",
-    help="Array of an input: an NPY file, FILE.npz:ARRAY, or numbers as JSON "
+    help="Array for the input NAME: an NPY file, FILE.npz:ARRAY, or numbers as JSON "
     "(sr=16000); repeatable.",
 )
 @options.value_option("--inputs", str, "NPZ file with one array per input.")
@@ -72,8 +72,8 @@ def command(
 ) -> None:
     """Run MODEL, an ONNX file or a saved graph (.rlxg), on arrays from files.
 
-    Free dims take the sizes of the arrays. `rlxweb inspect MODEL` shows the inputs of
-    an ONNX model.
+    Free dims get their sizes from the arrays. `rlxweb inspect MODEL` shows the inputs
+    of an ONNX model.
 
     Example  rlxweb run model.onnx --input x=x.npy --device gpu --npz out.npz
     """

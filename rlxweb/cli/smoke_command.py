@@ -72,7 +72,12 @@ def _parse_device_names(
 
 @click.command(name="smoke")
 @options.devices_option("every engine found")
-@click.option("--quick", "level", flag_value="quick", help="Run about 20 s per engine.")
+@click.option(
+    "--quick",
+    "level",
+    flag_value="quick",
+    help="Run fewer cases, about 20 s per engine.",
+)
 @click.option(
     "--full", "level", flag_value="full", help="Run every case; takes minutes."
 )
@@ -90,7 +95,8 @@ def _parse_device_names(
     multiple=True,
     metavar="D,D",
     callback=_parse_device_names,
-    help="Devices that must be available and right; otherwise the exit code is 4.",
+    help="Devices that must be available with correct results; otherwise the exit code "
+    "is 4.",
 )
 @click.option(
     "--icd",
@@ -125,9 +131,10 @@ def command(**option_values: Any) -> int:
     Every wgpu adapter, NumPy and every supported compute library run the same cases,
     each in a separate process. Results are compared with NumPy in float64.
 
-    Exit codes: 0 all cases ran and were right; 1 a result was wrong, or an engine
-    crashed, hung or exceeded its memory; 3 there was nothing to test; 4 a required
-    engine is missing; 75 a device was lost; 130 interrupted, the report is partial.
+    Exit codes: 0 all cases ran and gave right results; 1 a result was wrong, or an
+    engine crashed, hung or exceeded its memory; 3 there was nothing to test; 4 a
+    required engine is missing; 75 a device was lost; 130 interrupted, the report is
+    partial.
     """
     return run_smoke_test(_SmokeRequest.from_params(option_values))
 
@@ -313,7 +320,7 @@ def _check_pattern_matched(pattern: str, outcomes: Sequence[EngineOutcome]) -> N
         raise UsageError(
             f"-k {pattern!r}",
             "no case matches",
-            "names have the form family/op/…, as in samples/softmax/3",
+            "case names have the form family/op/…, as in samples/softmax/3",
             "list all names with `rlxweb smoke -v`",
         )
 

@@ -47,7 +47,8 @@ def print_report(console: Console, report: ReportDocument, verbose: bool) -> Non
         engine_names = " and ".join(outlier["engines"])
         print_lines(
             console,
-            f"{outlier['case']}: outlier among {outlier['of']} engines: {engine_names}",
+            f"{outlier['case']}: deviating results among {outlier['of']} engines: "
+            f"{engine_names}",
         )
     print_lines(console, *_summary_lines(report, verbose))
 
@@ -151,8 +152,8 @@ def _summary_lines(report: ReportDocument, verbose: bool) -> Iterator[str]:
     )
     if n_not_run and not report["partial"]:
         yield (
-            f"{format_count(n_not_run, 'case')} of these not run because of --quick; "
-            "each op, family and kernel was tested; omit --quick to run all"
+            f"--quick skipped {n_not_run:,} of these cases, but tested every op, "
+            "family and kernel; omit --quick to run all of them"
         )
     for name in missing_required(report):
         label = name.partition(":")[0]
@@ -164,7 +165,9 @@ def _summary_lines(report: ReportDocument, verbose: bool) -> Iterator[str]:
         why = "; ".join(
             engine["why"] for engine in missing_matches if not engine["adapter"]
         )
-        yield f"required but not right: {name}" + (f" ({why})" if why else "")
+        yield f"required device missing or without correct results: {name}" + (
+            f" ({why})" if why else ""
+        )
 
 
 def _print_cases(console: Console, engine: Mapping[str, Any]) -> None:
@@ -173,7 +176,7 @@ def _print_cases(console: Console, engine: Mapping[str, Any]) -> None:
     print_lines(
         console, f"{_engine_name(engine)}: {format_count(len(engine['rows']), 'case')}"
     )
-    number_headers = ("error", "of limit", "cold ms", "warm ms", "GB/s", "GFLOP/s")
+    number_headers = ("error", "error / limit", "cold ms", "warm ms", "GB/s", "GFLOP/s")
     field_names = ("max_error", "share", "cold_ms", "warm_ms", "gb_s", "gflop_s")
     rows: list[Sequence[Cell]] = []
     for row in engine["rows"]:

@@ -23,7 +23,11 @@ from rlxweb.smoke.junit_report import junit_xml
 from rlxweb.smoke.known_failure_files import load_known_failures
 from rlxweb.smoke.known_failure_matching import KnownFailure, mark_known_failures
 from rlxweb.smoke.report import EXIT_RIGHT, ReportDocument, exit_code
-from rlxweb.smoke.report_comparison import SLOWDOWN_RATIO, compare_reports
+from rlxweb.smoke.report_comparison import (
+    SLOWDOWN_RATIO,
+    change_label,
+    compare_reports,
+)
 from rlxweb.smoke.report_page import render_report_page
 from rlxweb.smoke.report_reader import read_report
 
@@ -46,8 +50,8 @@ _REPORT_OPTIONS = (
         "known",
         multiple=True,
         metavar="F",
-        help="TOML file of known failures and their reasons, in addition to rlxweb's "
-        "own; 'none' disables rlxweb's own. Repeatable.",
+        help="TOML file of known failures and their reasons, in addition to those "
+        "packaged with rlxweb; 'none' ignores the packaged ones. Repeatable.",
     ),
     click.option(
         "--strict-known",
@@ -57,7 +61,7 @@ _REPORT_OPTIONS = (
     click.option(
         "--compare",
         metavar="OLD",
-        help="Show the changes since that report (JSON); exit code 1 if something "
+        help="Show the changes since the report OLD (JSON); exit code 1 if a result "
         "became wrong.",
     ),
     options.value_option(
@@ -99,7 +103,7 @@ class SmokeReportOptions:
         if len(set(map(_canonical_path, paths.values()))) < len(paths):
             flags = " and ".join(f"--{form}" for form in paths)
             raise UsageError(
-                flags, "both name the same file", hint="choose another name"
+                flags, "two outputs name the same file", hint="choose another name"
             )
         old_path = option_values["compare"] or ""
         return cls(
@@ -129,7 +133,7 @@ def _check_writable(flag: str, path: str) -> None:
         raise UsageError(flag, f"there is no folder {str(folder)!r}")
     if Path(path).is_dir():
         raise UsageError(
-            flag, f"{path!r} is a folder", hint="name a file in that folder"
+            flag, f"{path!r} is a folder", hint="pass the path of a file in that folder"
         )
     if not os.access(folder, os.W_OK):
         raise UsageError(flag, f"no write permission in {str(folder)!r}")
@@ -180,7 +184,7 @@ def print_known_failures(console: Console, report: ReportDocument) -> None:
             case_count = format_count(counts["known"], "case")
             print_lines(
                 console,
-                f"{engine['key']}: {case_count} wrong, listed as known failures",
+                f"{engine['key']}: {case_count} wrong, as listed in the known failures",
             )
         if counts["unexpected pass"]:
             print_lines(console, *_unexpected_pass_lines(engine), style="yellow")
@@ -192,8 +196,8 @@ def _unexpected_pass_lines(engine: Mapping[str, Any]) -> Iterator[str]:
     ]
     sources = dict.fromkeys(row["known"]["where"] for row in unexpected_rows)
     yield (
-        f"{engine['key']}: {format_count(len(unexpected_rows), 'case')} right but "
-        f"listed as known failures, the first is "
+        f"{engine['key']}: {format_count(len(unexpected_rows), 'case')} right although "
+        f"listed as known failures; first case: "
         f"{unexpected_rows[0]['case']}; see {', '.join(sources)}"
     )
 
@@ -209,7 +213,7 @@ def print_comparison(
     shown_lines = lines[:_MAX_LINES]
     rows: list[Sequence[Cell]] = [
         (
-            (line["what"], _CHANGE_STYLES.get(line["what"], "")),
+            (change_label(line["what"]), _CHANGE_STYLES.get(line["what"], "")),
             line["engine"],
             line["subject"],
             abbreviate(line["said"], _MAX_TEXT_LENGTH),
@@ -227,8 +231,8 @@ def print_comparison(
 
 
 def _comparison_summary(changes: Mapping[str, Any], old_path: str) -> Iterator[str]:
-    counts = [f"{n:,} {what}" for what, n in changes["counts"].items() if n]
+    counts = [f"{n:,} {change_label(w)}" for w, n in changes["counts"].items() if n]
     yield f"changes since {old_path}: {', '.join(counts) or 'none'}"
     times = [f"{key} {mean:.2f} ×" for key, mean in changes["times"].items()]
     if times:
-        yield f"mean time per case relative to before: {', '.join(times)}"
+        yield f"mean time per case relative to the old report: {', '.join(times)}"

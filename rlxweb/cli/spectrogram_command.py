@@ -64,12 +64,13 @@ CSV_COLUMNS = ("file", "channel", "unit", "fs", "hz", "s", "power")
 @options.value_option(
     "--segment-s",
     click.FloatRange(0, min_open=True),
-    "Seconds per segment [2; with --epochs at most a quarter of an epoch].",
+    "Seconds per segment [2, but with --epochs at most a quarter of an epoch].",
 )
 @options.value_option(
     "--overlap",
     click.FloatRange(0, 1, max_open=True),
-    "Overlap of segments as a fraction [0.5; more in short recordings].",
+    "Overlap of adjacent segments, as a fraction of a segment [0.5, more in short "
+    "recordings].",
 )
 @options.value_option(
     "--columns",
@@ -85,7 +86,8 @@ CSV_COLUMNS = ("file", "channel", "unit", "fs", "hz", "s", "power")
     "--baseline",
     metavar="A:B",
     callback=parse_frequency_range,
-    help="Show powers in dB relative to their mean between these seconds of an epoch.",
+    help="Show power in dB relative to its mean from A to B, in seconds from the "
+    "annotation.",
 )
 @STORAGE_OPTION
 @options.COMPUTE_OPTIONS
@@ -97,8 +99,10 @@ CSV_COLUMNS = ("file", "channel", "unit", "fs", "hz", "s", "power")
 @options.output_file_option(
     "csv", "Write one CSV row per channel with its maximum; - is stdout."
 )
-@options.output_file_option("npz", "Write f, t and power as NPZ; - is stdout.")
-@options.output_file_option("json", "Write the run record; - is stdout.")
+@options.output_file_option(
+    "npz", "Write the arrays f, t and power as NPZ; - is stdout."
+)
+@options.output_file_option("json", "Write the run record as JSON; - is stdout.")
 @options.JOBS
 @click.option("--quiet", "-q", is_flag=True, help="Do not print the table.")
 @options.KEEP_GOING
@@ -218,8 +222,8 @@ class SpectrogramOutputs:
         if self.npz is not None and len(files) > 1:
             raise UsageError(
                 f"--npz {self.npz!r}",
-                f"it holds one recording, but there are {len(files)}",
-                hint="name one file, or use --plot or --csv",
+                f"an NPZ file contains only one recording, but there are {len(files)}",
+                hint="pass one recording, or use --plot or --csv",
             )
         if self.plot is not None:
             check_plot(self.plot, PLOT_SUFFIXES)
@@ -343,7 +347,7 @@ def _print_summary(console: Console, results: Sequence[FileSpectrogram]) -> None
                 f"{printable(result.path)}: "
                 f"{format_count(len(group.names), 'channel')} at "
                 f"{group.fs:g} Hz, {format_count(len(group.t), 'column')} of "
-                f"{segments_text} every "
+                f"{segments_text}, one column every "
                 f"{group.column_s:.3g} s, {step:.3g} Hz per bin"
             )
             print_lines(console, title)
@@ -374,5 +378,6 @@ def _print_summary(console: Console, results: Sequence[FileSpectrogram]) -> None
             if len(group.names) > MAX_PANELS:
                 print_lines(
                     console,
-                    f"a picture shows up to {MAX_PANELS} channels; choose them with -c",
+                    f"--plot draws at most {MAX_PANELS} channels; use -c to select "
+                    "channels",
                 )

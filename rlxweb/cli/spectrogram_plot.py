@@ -81,7 +81,7 @@ def colorbar_label(
     """Return the label of the color bar."""
     baseline = groups[0].baseline
     if baseline is not None:
-        return "power relative to {:g} to {:g} s (dB)".format(*baseline)
+        return "power relative to the mean from {:g} to {:g} s (dB)".format(*baseline)
     units = {unit for group in groups for unit in group.units}
     unit_text = format_name(units.pop()) if len(units) == 1 else ""
     return decibel_label(power_unit(unit_text, "density"))

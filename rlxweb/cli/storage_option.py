@@ -33,10 +33,18 @@ def parse_access(assignments: Sequence[str]) -> StorageAccess:
         name, equals, value = text.partition("=")
         *path, last = name.strip().split(".")
         if not equals or not last or not all(path):
-            subject = shown(name) if equals and name else "an option"
+            if not equals:
+                problem = "an fsspec option has no '='"
+            elif not name.strip():
+                problem = "an fsspec option has no name before '='"
+            else:
+                problem = (
+                    f"the fsspec option name {shown(name)} has an empty part before or "
+                    "after '.'"
+                )
             rule = "expected NAME=VALUE"
             hint = f"write it like {_FLAG} anon=true"
-            raise UsageError(_FLAG, f"{subject} has no name or no value", rule, hint)
+            raise UsageError(_FLAG, problem, rule, hint)
         nested = options
         for step in path:
             nested = nested.setdefault(step, {})
@@ -73,6 +81,6 @@ STORAGE_OPTION = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     callback=_parse_option,
-    help="fsspec option for URLs (anon=true, s3.endpoint_url=…); repeatable, never "
-    "printed.",
+    help="fsspec option for URLs (anon=true, s3.endpoint_url=…); repeatable; the "
+    "values are never printed.",
 )

@@ -70,7 +70,7 @@ from rlxweb.printable import printable
 @options.choice_option(
     "--mode",
     ["bins", "peaks"],
-    "Strongest bins, or true local maxima with refined frequency.",
+    "bins: strongest bins; peaks: true local maxima with refined frequency.",
     "bins",
 )
 @options.WINDOW
@@ -87,7 +87,7 @@ from rlxweb.printable import printable
 @options.output_file_option("out", "Write the peaks as one Parquet file (.parquet).")
 @options.output_file_option("csv", "Write the peaks as CSV; - is stdout.")
 @options.output_file_option("npz", "Write spectra and peaks as NPZ; - is stdout.")
-@options.output_file_option("json", "Write the run record; - is stdout.")
+@options.output_file_option("json", "Write the run record as JSON; - is stdout.")
 @options.output_file_option(
     "plot", "Draw spectra with their peaks, or a heatmap (.png, .svg, .pdf, .html)."
 )
@@ -115,8 +115,8 @@ def command(files: tuple[str, ...], **option_values: Any) -> None:
     Reads EDF, BDF, FIF, BrainVision, WAV, FLAC, NPZ, CSV, Zarr, Parquet, NWB and more
     in blocks, so files may be larger than memory. FILE may also be a folder, a pattern
     ('night*/**/*.edf') or a URL (s3://bucket/night/, https://…/a.edf). Either all
-    outputs are written or none. With --out a journal next to the output records
-    finished recordings; --resume continues an interrupted run.
+    outputs are written or none. With --out, a journal file next to the
+    output records the finished recordings; --resume continues an interrupted run.
     """
     paths = {
         n: option_values.pop(f"{n}_path") for n in ("out", "csv", "npz", "json", "plot")
@@ -235,7 +235,7 @@ def _write_outputs(
     elif len(batch.journal):
         print_lines(
             err,
-            "the other results are kept; --resume retries only the failed recordings",
+            "the other results are saved; --resume retries only the failed recordings",
         )
 
 

@@ -79,7 +79,7 @@ class WelchOutputOptions:
         raise UsageError(
             "--resume" if self.resume else "--no-resume",
             "it requires an output file",
-            hint="give a file name to --out, --csv or --json",
+            hint="add --out, --csv or --json with a file name",
         )
 
     def shows_table(self, n_files: int) -> bool:
@@ -99,8 +99,8 @@ class WelchOutputOptions:
         if self.resume and self.needs_spectra:
             raise UsageError(
                 "--resume",
-                "it does not save spectra, which --npz and --plot need",
-                hint="omit --npz and --plot; write them in a separate run",
+                "the earlier run saved no spectra, which --npz and --plot need",
+                hint="omit --npz and --plot, and write these outputs in a separate run",
             )
         output_paths = [("--out", self.out), ("--csv", self.csv)]
         output_paths += [("--npz", self.npz), ("--json", self.json)]
@@ -158,7 +158,8 @@ def picture_paths(plot: str, files: Sequence[str]) -> list[str]:
     if len(set(stems)) != len(stems):
         raise UsageError(
             f"--plot {plot!r}",
-            "two recordings have the same name, so their pictures would collide",
+            "two recordings have the same name, so their pictures would overwrite each "
+            "other",
             hint="plot them one at a time",
         )
     return [

@@ -86,9 +86,8 @@ def picture_format(path: str, formats: Sequence[str] = PLOT_SUFFIXES) -> str:
         return suffix[1:]
     if is_stream(path):
         return "png"
-    raise UsageError(
-        f"--plot {path!r}", f"the suffix is {suffix!r}", "known: " + ", ".join(formats)
-    )
+    problem = f"the suffix is {suffix!r}" if suffix else "the file name has no suffix"
+    raise UsageError(f"--plot {path!r}", problem, "supported: " + ", ".join(formats))
 
 
 def write_spectra_picture(
@@ -106,8 +105,11 @@ def write_spectra_picture(
     context = f"drawing {result.path!r}"
     n_omitted = len(result.groups) - MAX_PANELS
     if n_omitted > 0:
-        message = f"{context}: {n_omitted} of {len(result.groups)} rates are not shown"
-        advice = "choose the channels to show with -c"
+        message = (
+            f"{context}: the channels of {n_omitted} of {len(result.groups)} sampling "
+            "rates are not shown"
+        )
+        advice = "select the channels to show with -c"
         warnings.warn(PictureWarning(message, advice), stacklevel=2)
     if file_format == "html":
         file.write(_html_page(result, style).encode())
@@ -117,7 +119,10 @@ def write_spectra_picture(
     max_channels = max((len(group.names) for group in result.groups), default=0)
     if max_channels > MAX_LINES and style.lines not in (None, "heatmap"):
         message = f"{context}: {max_channels} channels are drawn as a heatmap"
-        advice = f"at most {MAX_LINES} are drawn as lines; choose them with -c"
+        advice = (
+            f"at most {MAX_LINES} channels can be drawn as lines; use -c to select "
+            "channels"
+        )
         warnings.warn(PictureWarning(message, advice), stacklevel=2)
     draw = partial(_build_figure, result, fonts, style)
     write_figure(file, draw, file_format, fonts, context, style.dark)
@@ -128,7 +133,8 @@ def warn_missing_glyphs(fonts: FontSelection, context: str) -> None:
     if fonts.missing_letters:
         examples = " ".join(sorted(fonts.missing_letters)[:8])
         message = (
-            f"{context}: no installed font has {examples}; they are written as numbers"
+            f"{context}: no installed font contains {examples}; these characters are "
+            "drawn as escape sequences"
         )
         warnings.warn(PictureWarning(message), stacklevel=3)
 

@@ -209,10 +209,11 @@ def _raise_not_demotable(node: Node, value_range: Interval, target: Target) -> N
     raise DTypeError(
         f"{node} on {target.name}",
         f"the device has no {dtype} support, and the values may not fit {narrow_dtype}",
-        f"they may range from {value_range[0]} to {value_range[1]}; {narrow_dtype} "
-        f"holds {low} to {high}",
+        f"the values may range from {value_range[0]} to {value_range[1]}; "
+        f"{narrow_dtype} represents {low} to {high}",
         Advice(
-            f"clip them or cast to {narrow_dtype} before this op, or run with {{}}",
+            f"clip the values or cast them to {narrow_dtype} before this op, or run "
+            "with {}",
             device="cpu",
         ),
     )
@@ -371,8 +372,11 @@ def _retype_graph(graph: Graph, target: Target) -> Graph:
                 raise DTypeError(
                     f"{node} on {target.name}",
                     f"the device has no {node.type.dtype} support",
-                    f"with narrower operands the result is not {tensor_type.dtype}",
-                    Advice("cast before this op, or run with {}", device="cpu"),
+                    "with narrower operands the dtype of the result would not be "
+                    f"{tensor_type.dtype}",
+                    Advice(
+                        "cast the operands before this op, or run with {}", device="cpu"
+                    ),
                 )
         out.copied(
             replace(node, type=tensor_type, attrs=attrs),

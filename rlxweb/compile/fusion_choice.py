@@ -82,7 +82,8 @@ def _choose_at_site(
         return chosen, Decision(f"{name} not fused", why)
     if before is None or after is None:
         chosen = fused_graph if after is not None else graph
-        why = f"the alternative is not supported: {split_error or fused_error}"
+        form = "unfused" if before is None else "fused"
+        why = f"the {form} form is not supported: {split_error or fused_error}"
         return chosen, Decision(name, why)
     gate = target.gate
     should_fuse = gate is None or gate.should_fuse(before, after)
@@ -110,8 +111,9 @@ def _decision(
     is_enough = score >= gate.min_gain_ns
     relation = "at least" if is_enough else "less than"
     why = (
-        f"the {gate.source} gate scores it {score:,.0f} ns, {relation} the required "
-        f"{gate.min_gain_ns:,.0f} ns"
+        f"the {gate.source} gate scores the fusion at a gain of {score:,.0f} ns, "
+        f"{relation} the "
+        f"required {gate.min_gain_ns:,.0f} ns"
     )
     what = f"{name} {'fused' if is_enough else 'not fused'}"
     return Decision(what, why, {"score_ns": round(score, 2), **numbers})

@@ -133,6 +133,6 @@ def check_buffer_sizes(graph: Graph, target: Target) -> None:
             raise LimitExceeded(
                 f"buffer for {node} on {target.name}",
                 f"it needs {nbytes:,} bytes",
-                f"the device allows at most {max_nbytes:,} per buffer",
+                f"the device allows at most {max_nbytes:,} bytes per buffer",
                 Advice("split the batch, or use {}", device="cpu"),
             )

@@ -58,7 +58,7 @@ def rebuild_graph(
         tensor = tensors[node.id] = rewrite(out, node, operands)
         if out.node(tensor.id).type != node.type:
             raise VerifyError(
-                f"rewriting {node}",
+                f"rewrite {node}",
                 f"the result is {out.node(tensor.id).type}",
                 f"expected {node.type}",
                 "correct the composition of the op",

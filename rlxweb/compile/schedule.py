@@ -177,7 +177,9 @@ class StepSchedule:
             source = self.dense_operand(source)
             layout = view.layout(source.layout, node.type.shape, node.attrs)
         if layout is None:  # a view of a dense tensor that is still none: a new value
-            raise AssertionError(f"{node} has no layout over a dense tensor")
+            raise AssertionError(
+                f"{node} is not expressible as a view of a dense tensor"
+            )
         return PlanOperand(source.value, layout)
 
     def _add_step(

@@ -41,7 +41,7 @@ def calibration_from_json(document: Any) -> Calibration:
     except _PARSE_ERRORS as error:
         raise InputError(
             "read a calibration",
-            f"it is not a valid rlxweb calibration ({error!r})",
+            f"the data is not a valid rlxweb calibration ({error!r})",
             hint="run `rlxweb calibrate` to measure again",
         ) from None
 
@@ -55,7 +55,7 @@ def _require_text(value: Any) -> str:
 def _require_finite(value: Any) -> float:
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"{number} is not a duration")
+        raise ValueError(f"{number} is not a finite duration")
     return number
 
 
@@ -68,7 +68,7 @@ def _autotune_result(entry: Any) -> AutotuneResult:
         (_require_text(name), _require_text(why)) for name, why in entry["wrong"]
     )
     if not all(ns > 0 for _, ns in ways):
-        raise ValueError(f"invalid times of a race: {entry!r}")
+        raise ValueError(f"invalid autotuning times: {entry!r}")
     return AutotuneResult(
         _require_text(entry["op"]),
         (rows, width),
@@ -83,10 +83,10 @@ def _measured_point(entry: Any) -> MeasuredPoint:
     spread = float(entry["spread"])
     samples = int(entry["samples"])
     if not (0 < ns < math.inf and 0 <= spread < math.inf and samples >= 1):
-        raise ValueError(f"invalid time of a run: {entry!r}")
+        raise ValueError(f"invalid measured time: {entry!r}")
     size = {_require_text(k): int(v) for k, v in entry["size"].items()}
     kind = _require_text(entry["what"])
     min_sizes = KINDS[kind].min_sizes if kind in KINDS else {}
     if any(size[name] < min_size for name, min_size in min_sizes.items()):
-        raise ValueError(f"invalid size of a run: {entry!r}")
+        raise ValueError(f"invalid size of a measurement: {entry!r}")
     return MeasuredPoint(kind, size, ns, spread, samples)

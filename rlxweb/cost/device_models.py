@@ -118,8 +118,8 @@ class BackendCostModel:
             if value is _FROM_SEED:
                 raise UsageError(
                     type(self).__name__,
-                    f"{name} has no value",
-                    hint="pass it as a keyword, or use a model class that has a seed",
+                    f"{name} is missing",
+                    hint=f"pass {name}=…, or use a model class with seed values",
                 )
             if name == "sgemm_gflops" and isinstance(value, int | float):
                 value = self.RATE(_check_number(name, value))
@@ -209,9 +209,9 @@ def _readback_rate(record: Calibration) -> float | None:
 def _check_number(name: str, value: float) -> float:
     if isinstance(value, bool) or not 0 <= value < math.inf:
         raise UsageError(
-            f"cost model, {name}",
-            f"it is {value!r}",
-            "it must be a finite number >= 0",
+            "cost model",
+            f"{name} is {value!r}",
+            "must be a finite number >= 0",
         )
     return float(value)
 

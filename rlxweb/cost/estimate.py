@@ -89,8 +89,11 @@ def estimate_graph_cost(graph: Graph, model: BackendCostModel) -> float:
 def _require_model(value: object) -> None:
     if not isinstance(value, BackendCostModel):
         problem = f"the model is {shown(value)}"
-        hint = "pass CpuCostModel.seed(), or .calibrated() for measured values"
-        raise UsageError("estimate_graph_cost", problem, hint=hint)
+        rule = "expected a BackendCostModel"
+        hint = (
+            "pass CpuCostModel.seed(), or CpuCostModel.calibrated() for measured values"
+        )
+        raise UsageError("estimate_graph_cost", problem, rule, hint)
 
 
 def sequential_sum(total: float, amounts: Iterable[float]) -> float:
@@ -136,7 +139,7 @@ def calibrated_terms(graph: Graph, model: BackendCostModel) -> Terms:
     """
     if model.calibration is None:
         raise UsageError(
-            f"terms on {model.device.display}",
+            f"cost terms on {model.device.display}",
             "the model contains RLX's constants, not measurements",
             hint=f"use {type(model).__name__}.calibrated()",
         )

@@ -184,7 +184,10 @@ def _benefit(
         return before
     if isinstance(before, GraphIoProfile) and after is not None:
         return fusion_benefit(before, after)
-    raise UsageError("fusion gate", "expected a FusionBenefit or two GraphIoProfiles")
+    got = type(before).__name__
+    got += f" and {type(after).__name__}" if after is not None else ""
+    rule = "expected a FusionBenefit or two GraphIoProfiles"
+    raise UsageError("fusion gate", f"got {got}", rule)
 
 
 _APPLE_GATE = IoFusionGate(500.0, 5_000.0, 200.0, 200.0, True, 2e6, 1_000.0)

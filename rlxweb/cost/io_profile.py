@@ -171,8 +171,10 @@ def profile_graph_io_outputs(
     if (output_indices is None) == (node_ids is None):
         raise UsageError(
             "profile_graph_io_outputs",
-            "got neither or both of output_indices and node_ids",
-            "pass exactly one: output positions from 0, or node ids",
+            "got neither output_indices nor node_ids"
+            if node_ids is None
+            else "got both output_indices and node_ids",
+            "pass exactly one of output_indices (positions from 0) and node_ids",
         )
     if node_ids is not None:
         ids = _index_set("node_ids", map(_node_id, _as_list("node_ids", node_ids)))

@@ -92,7 +92,7 @@ def measured_rates(record: Calibration, kind_name: str) -> RateCurve | None:
         raise InputError(
             "read a calibration",
             f"{kind_name} has a rate of {rate:.3g} {unit}",
-            f"it must be at most {MAX_RATE:.0g}",
+            f"the rate must be at most {MAX_RATE:.0g} {unit}",
             "run `rlxweb calibrate` to measure again",
         )
     rate_size = KINDS[kind_name].rate_size

@@ -67,11 +67,11 @@ def smaller_rechunk_hint(x: Any, axes: tuple[int, ...], name: str, limit: int) -
             sizes[axis] = changed[axis] = new_size
     if not changed or prod(sizes) * x.dtype.itemsize > limit:
         return (
-            f"increase the worker memory above {_format_nbytes(limit)}; a single row "
-            "exceeds it"
+            f"increase the worker memory: a single row needs more than "
+            f"{_format_nbytes(limit)}"
         )
     text = ", ".join(f"{axis}: {n}" for axis, n in sorted(changed.items()))
-    return f"{name}.rechunk({{{text}}})"
+    return f"use smaller chunks: {name}.rechunk({{{text}}})"
 
 
 def _format_nbytes(n: int) -> str:

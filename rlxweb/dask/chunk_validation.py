@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 
 from rlxweb.array_input import NUMERIC_KINDS
-from rlxweb.errors import DTypeError, ShapeError, UsageError, shown
+from rlxweb.errors import DTypeError, ShapeError, UsageError
 
 DaskArray: TypeAlias = Any
 """Type of a `dask.array.Array`, which has no type annotations of its own."""
@@ -31,7 +31,7 @@ def validate_dask_array(x: object, name: str, context: str) -> DaskArray:
     if not isinstance(x, da.Array):
         raise DTypeError(
             context,
-            f"{name} is {shown(type(x).__name__)}",
+            f"{name} has type {type(x).__name__}",
             "expected a dask.array",
             _conversion_hint(x, name),
         )
@@ -48,7 +48,7 @@ def validate_dask_array(x: object, name: str, context: str) -> DaskArray:
     if any(isnan(n) for sizes in x.chunks for n in sizes):
         raise ShapeError(
             context,
-            f"the chunks of {name} have unknown sizes, shape {_format_shape(x.shape)}",
+            f"the chunks of {name} have unknown sizes (shape {_format_shape(x.shape)})",
             "the number of rows of every chunk must be known",
             f"compute the sizes first: {name} = {name}.compute_chunk_sizes()",
         )
@@ -75,7 +75,7 @@ def check_single_chunk(
         context,
         f"{axis_label} of {name}, axis {axis} of size {x.shape[axis]}, is split into "
         f"{chunk_text}",
-        f"the axis must be in one chunk of {x.shape[axis]}",
+        f"the axis must be in a single chunk of {x.shape[axis]}",
         rechunk_hint(x, {axis: -1}, name),
     )
 
@@ -87,7 +87,7 @@ def rechunk_hint(x: DaskArray, single_chunk_axes: dict[int, int], name: str) -> 
     single_chunk_axes  the axes, each with -1
     """
     if x.ndim == 1:
-        return f"{name}.rechunk({{0: -1}})"
+        return f"use {name}.rechunk({{0: -1}})"
     others = [
         axis
         for axis in range(x.ndim)
@@ -105,9 +105,9 @@ def rechunk_hint(x: DaskArray, single_chunk_axes: dict[int, int], name: str) -> 
     required_text = ", ".join(f"{axis}: {n}" for axis, n in single_chunk_axes.items())
     text = ", ".join(f"{axis}: {n}" for axis, n in sorted(rechunk.items()))
     if text == required_text:
-        return f"{name}.rechunk({{{required_text}}})"
+        return f"use {name}.rechunk({{{required_text}}})"
     return (
-        f"{name}.rechunk({{{required_text}}}), or {name}.rechunk({{{text}}}) "
+        f"use {name}.rechunk({{{required_text}}}), or {name}.rechunk({{{text}}}) "
         "to keep the chunk size"
     )
 
@@ -119,8 +119,8 @@ def _conversion_hint(x: object, name: str) -> str:
     if isinstance(getattr(x, "data", None), da.Array):
         return f"pass {name}.data"
     return (
-        f"convert it with da.from_array({name}, chunks=…); for arrays that fit into "
-        "memory use the functions of rlxweb"
+        f"convert it with da.from_array({name}, chunks=…); for arrays that fit in "
+        "memory, use the functions of rlxweb without Dask"
     )
 
 

@@ -229,8 +229,9 @@ def _find_run_infos(result: Any) -> Sequence[Any]:
         raise UsageError(
             CONTEXT,
             f"{shown(result)} is not computed from a lazy result of rlxweb.dask",
-            "a result that was persisted or computed alone has no decisions",
-            "persist both in one call: dask.persist(y, rlxweb.dask.decisions(y))",
+            "decisions are lost when a result is persisted or computed without them",
+            "persist the result and its decisions in one call: "
+            "dask.persist(y, rlxweb.dask.decisions(y))",
         )
     return run_infos
 

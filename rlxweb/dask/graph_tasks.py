@@ -131,7 +131,7 @@ def _device_decision(compiled: CompiledGraph, spec: GraphChunkSpec) -> Decision:
     label = f"device {compiled.device.label}"
     return next(
         (decision for decision in compiled.decisions if decision.what == label),
-        Decision(label, "it was asked for"),
+        Decision(label, "it was requested"),
     )
 
 

@@ -133,7 +133,7 @@ def _split_inputs(inputs: object) -> tuple[dict[str, Any], dict[str, Any]]:
         raise InputError(
             _CONTEXT,
             "no input is a dask.array",
-            hint="use Session(…).compile(graph).run",
+            hint="use Session(…).compile(graph).run, which needs no Dask",
         )
     for name, x in row_inputs.items():
         validate_dask_array(x, repr(name), _CONTEXT)
@@ -150,16 +150,16 @@ def _row_chunks(row_inputs: Mapping[str, Any]) -> tuple[int, ...]:
         if y.shape[0] != x.shape[0]:
             raise ShapeError(
                 _CONTEXT,
-                f"'{other}' has {y.shape[0]} rows and '{name}' {x.shape[0]}",
+                f"'{other}' has {y.shape[0]} rows, '{name}' has {x.shape[0]}",
                 "all dask.array inputs must have the same number of rows",
             )
         if y.chunks[0] != x.chunks[0]:
             raise UsageError(
                 _CONTEXT,
-                f"'{other}' has chunks of {max(y.chunks[0])} rows and '{name}' of"
-                f" {max(x.chunks[0])}",
-                "all dask.array inputs must have the same chunks of rows",
-                f"{other}.rechunk({{0: {name}.chunks[0]}})",
+                f"'{other}' has chunks of {max(y.chunks[0])} rows, '{name}' of "
+                f"{max(x.chunks[0])}",
+                "all dask.array inputs must be split into the same chunks of rows",
+                f"use {other}.rechunk({{0: {name}.chunks[0]}})",
             )
     return tuple(x.chunks[0])
 
@@ -184,7 +184,7 @@ def _graphs_by_rows(
         raise GraphError(
             _CONTEXT,
             f"graph is {shown(graph_or_factory)}",
-            "expected a Graph or a function rows → Graph",
+            "expected a Graph, or a function from a number of rows to a Graph",
         )
     graphs = {}
     for n in sorted({n for n in chunks if n} or {1}):
@@ -199,8 +199,8 @@ def _graphs_by_rows(
         if (declared := check_row_independence(graph, row_inputs, _CONTEXT)) != n:
             raise GraphError(
                 _CONTEXT,
+                f"the function returned graph '{graph.name}' for {declared} rows",
                 f"the function was called for {n} rows",
-                f"it returned graph '{graph.name}', declared for {declared} rows",
             )
         graphs[n] = graph
     return graphs
@@ -215,8 +215,8 @@ def _check_input_names(graph: Graph, names: Sequence[str]) -> None:
     if missing := [name for name in declared if name not in names]:
         raise InputError(
             _CONTEXT,
-            f"input '{missing[0]}' is missing",
-            f"got {len(names)} of {len(declared)} inputs",
+            f"input '{missing[0]}' was not given",
+            f"{len(names)} of {len(declared)} inputs given",
         )
 
 
@@ -230,7 +230,7 @@ def _check_inputs(graph: Graph, row_inputs: Mapping[str, Any]) -> None:
                 _CONTEXT,
                 f"input '{name}' has dtype {x.dtype}",
                 f"the graph declares {expected.dtype}",
-                f"cast it: {name}.astype('{expected.dtype.numpy}')",
+                f"cast the input: {name}.astype('{expected.dtype.numpy}')",
             )
         if x.shape[1:] != expected.shape[1:]:
             raise ShapeError(
@@ -249,7 +249,7 @@ def _param_values(graph: Graph, params: Mapping[str, Any] | None) -> dict[str, A
         raise InputError(
             _CONTEXT,
             f"param '{missing[0]}' has no value",
-            f"got {len(values)} of {len(declared)} params",
+            f"got values for {len(values)} of {len(declared)} params",
             f"pass params={{{missing[0]!r}: …}}",
         )
     return {name: values[name] for name in declared}

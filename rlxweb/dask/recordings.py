@@ -283,7 +283,7 @@ class _ClusterRun:
         if waited_s > MAX_WAIT_S:
             raise ClusterLost(
                 f"work on the cluster at {self._messenger.address}",
-                "it has no workers",
+                "the cluster has no workers",
                 f"waited {MAX_WAIT_S:g} s",
                 f"start one with `dask worker {self._messenger.address}`",
             )
@@ -327,7 +327,7 @@ class _ClusterRun:
             f"work on the cluster at {address}",
             "the connection to the scheduler was lost",
             f"waited {MAX_WAIT_S:g} s",
-            "restart it at the same address and run the command again",
+            "restart the scheduler at the same address and run the command again",
         )
 
 
@@ -345,7 +345,7 @@ def _task_not_run_error(
     message = " ".join(str(error).split())
     return WorkerFailed(
         f"welch of {pending.recording.user_path!r}",
-        f"the worker failed to run the task: {type(error).__name__}: {message}",
+        f"the worker cannot run the task: {type(error).__name__}: {message}",
         hint="install the same packages on every worker",
     )
 
@@ -368,9 +368,10 @@ def _worker_deaths_error(pending: PendingRecording) -> WorkerFailed:
     """Return the error for a recording over which too many workers ended."""
     return WorkerFailed(
         f"welch of {pending.recording.user_path!r}",
-        f"{len(pending.ended_workers)} workers died while processing it",
-        f"the limit is {MAX_DEATHS}, or {MAX_DEATHS_AMONG_OTHERS} if as many die on "
-        f"other recordings; {format_addresses(pending.ended_workers)}",
+        f"{len(pending.ended_workers)} workers died while processing the recording: "
+        f"{format_addresses(pending.ended_workers)}",
+        f"a recording fails after {MAX_DEATHS} worker deaths "
+        f"({MAX_DEATHS_AMONG_OTHERS} if as many workers die during other recordings)",
         "increase the memory of the workers (`--memory-limit` of `dask worker`), or "
         "run this recording without a cluster to see whether reading it crashes",
     )

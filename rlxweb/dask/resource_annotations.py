@@ -59,8 +59,9 @@ def check_worker_resources(required: Mapping[str, float], context: str) -> None:
         if available.get(name, 0) < amount:
             raise ClusterError(
                 context,
-                f"worker {worker.address} has {available.get(name, 0):g} of {name}",
-                f"the chunk requires {name} {amount:g}, an annotation that Dask dropped"
-                " when it fused tasks",
+                f"worker {worker.address} has {available.get(name, 0):g} of resource "
+                f"{name}",
+                f"the chunk requires {amount:g} of it; Dask dropped this requirement "
+                "when it fused tasks",
                 "disable task fusion: y.compute(optimize_graph=False)",
             )

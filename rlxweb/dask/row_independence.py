@@ -46,7 +46,7 @@ def check_row_independence(graph: Graph, inputs: Collection[str], context: str) 
             raise _rows_mixed_error(
                 graph,
                 node,
-                f"it returns {node.type.shape[axis]} rows for {rows}",
+                f"it returns {node.type.shape[axis]} rows for {rows} input rows",
                 context,
             )
         axes.append(axis)
@@ -74,7 +74,7 @@ def _declared_rows(graph: Graph, inputs: Collection[str], context: str) -> int:
         if name in inputs:
             if not node.type.shape:
                 raise GraphError(
-                    context, f"input '{name}' is a scalar", "it must have rows"
+                    context, f"input '{name}' is a scalar", "expected rank >= 1"
                 )
             rows_by_input[name] = node.type.shape[0]
     if len(set(rows_by_input.values())) != 1 or 0 in rows_by_input.values():
@@ -125,7 +125,7 @@ def _rows_mixed_error(graph: Graph, node: Node, why: str, context: str) -> RlxEr
         f"op '{node.op}'{name} (%{node.id}) of graph '{graph.name}' has type "
         f"{node.type}, and {_MIXES_ROWS}: {why}",
         "chunks are computed separately, so no row may depend on another",
-        "use the op on the whole array without Dask, or after the Dask computation",
+        "apply the op without Dask, or to the computed result",
     )
 
 
@@ -157,7 +157,8 @@ def _check_same_for_all_rows(
         operand_axis = row_axis - (rank - operand.type.rank)
         if operand_axis >= 0 and operand.type.shape[operand_axis] != 1:
             raise _RowsMixedError(
-                f"%{operand.id}, {operand.type}, has different values for each row"
+                f"operand %{operand.id}, {operand.type}, has different values for each "
+                "row"
             )
 
 
@@ -191,7 +192,7 @@ def _signal_pair_rule(
     """
     first, second, *others = axes
     if (first, second) != (0, 0) or any(axis is not None for axis in others):
-        raise _RowsMixedError("both its signals must have rows, on axis 0")
+        raise _RowsMixedError("both its signals must have rows on axis 0")
     return 0
 
 
@@ -280,7 +281,7 @@ def _quantization_rule(
             and normalize_axis(node.attrs["axis"], x.type.rank) == axis
         ):
             raise _RowsMixedError(
-                f"%{scale.id}, {scale.type}, has a different value for each row"
+                f"operand %{scale.id}, {scale.type}, has a different value for each row"
             )
     if node.attrs["block_size"]:
         _check_same_for_all_rows(x.type.rank, axis, scales)
@@ -321,7 +322,7 @@ def _matmul_rule(node: Node, operands: Sequence[Node], axes: Sequence[RowAxis]) 
         if result_axis >= rank - 2:
             raise _RowsMixedError("both its operands have rows")
     if any(axis is not None for axis in axes[2:]):
-        raise _RowsMixedError("only its factors may have rows")
+        raise _RowsMixedError("an operand that it adds to the product has rows")
     _check_same_for_all_rows(rank, result_axis, operands[2:])
     return result_axis
 

@@ -275,7 +275,8 @@ class WorkerPool:
                 del self._faulty_workers[address], self.excluded[address]
                 self.workers[address] = worker
                 self._notify(
-                    f"readmitted worker {address}: the same recordings fail elsewhere"
+                    f"readmitted worker {address}: the same recordings also fail on "
+                    "other workers"
                 )
 
     def _exclude_faulty(self) -> None:
@@ -284,8 +285,8 @@ class WorkerPool:
                 self._faulty_workers[address] = self.workers.pop(address)
                 self._only_version_mismatches = False
                 message = (
-                    f"{MAX_FAULTS} recordings in a row failed on the worker: "
-                    f"{worker.last_failure}"
+                    f"{MAX_FAULTS} consecutive recordings failed on the worker; last "
+                    f"error: {worker.last_failure}"
                 )
                 self._exclude({address: message})
 

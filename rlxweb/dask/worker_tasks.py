@@ -137,7 +137,7 @@ def missing_file_error(recording: RecordingPath) -> WorkerFailed:
     """Return the error for a file that a worker does not find."""
     return WorkerFailed(
         f"reading {recording.user_path!r}",
-        f"{_own_name()} does not find the file {recording.path!r}",
+        f"{_own_name()} cannot find the file {recording.path!r}",
         hint="use a folder that every worker can read under the same path",
     )
 

@@ -84,7 +84,9 @@ def _qualities(candidate: Candidate) -> list[str]:
     if candidate.error is not None:
         qualities.append(f"model ±{candidate.error:.0%}")
     if candidate.correction != 1.0:
-        qualities.append(f"corrected x{candidate.correction:.2f} by earlier runs")
+        qualities.append(
+            f"corrected by a factor of {candidate.correction:.2f} based on earlier runs"
+        )
     if candidate.off:
         qualities.append(f"power error {candidate.off:.1e}")
     return qualities or ["unknown source"]

@@ -105,8 +105,8 @@ def row_without_opening(device: DeviceLike) -> DeviceRow:
         return _missing_row(parsed, reason)
     library = installed_library(parsed.label) or "its library"
     unopened_reason = (
-        f"{NAMED_ONLY_PREFIX}: {library} is installed, but it is used "
-        f"only when it is requested by name"
+        f"{NAMED_ONLY_PREFIX}: {library} is installed, but used only when "
+        "requested by name"
     )
     return _missing_row(parsed, unopened_reason)
 

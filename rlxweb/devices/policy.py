@@ -209,7 +209,7 @@ def _setting_reason(
 def _check_strategy(strategy: object) -> None:
     """Raise UsageError for what is not a strategy."""
     if not isinstance(strategy, PickStrategy):
-        hint = "create one with with_benchmark_pick(runs)"
+        hint = "call the method with_benchmark_pick(runs) of a DevicePolicy"
         problem = f"pick is {shown(strategy)}"
         raise UsageError("DevicePolicy", problem, "expected a strategy", hint)
 

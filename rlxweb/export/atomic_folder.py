@@ -55,7 +55,9 @@ def coerce_folder(folder: object, context: str) -> Path:
     path = os.fsdecode(folder)
     if not path or "\0" in path:
         problem = f"the folder is {shown(path)}"
-        raise UsageError(context, problem, "it must be a valid path")
+        raise UsageError(
+            context, problem, "expected a non-empty path without NUL characters"
+        )
     return Path(path)
 
 
@@ -71,7 +73,7 @@ def check_export_folder(folder: Path, force: bool) -> None:
             )
         return
     if not folder.is_dir():
-        raise UsageError(context, "it is a file", hint="pass a folder")
+        raise UsageError(context, "the path is a file", hint="pass a folder")
     if not any(folder.iterdir()):
         return
     if not force:
@@ -87,7 +89,7 @@ def check_export_folder(folder: Path, force: bool) -> None:
         others = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise UsageError(
             context,
-            f"the folder contains '{unknown[0]}'{others}, not written by an export",
+            f"the folder has files that no export wrote: '{unknown[0]}'{others}",
             "only an earlier export can be replaced",
             "choose another folder, or empty this one",
         )

@@ -52,7 +52,7 @@ class BinaryFile:
                 raise LimitExceeded(
                     "export",
                     f"the weights take at least {self.nbytes:,} bytes",
-                    f"a page reads them into one buffer, of at most "
+                    f"a page reads the weights into one buffer of at most "
                     f"{MAX_FILE_NBYTES:,} bytes",
                     "export a part of the graph, or use smaller weights",
                 )

@@ -7,7 +7,7 @@ refused here, with the node.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ from rlxweb.errors import (
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port import AdapterRequest
 from rlxweb.gpu.recording_port import RecordingPort
-from rlxweb.ir.dtype import PACKED_DTYPES
+from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
 
@@ -90,9 +90,10 @@ async def _record_on_port(
                 f"{context}: {node}",
                 f"a page does not support {node.type.dtype}",
                 "a page supports f32, i32, u32, f16 and bool",
-                "cast it to i32 or f32 in Python before the export",
+                "cast to i32 or f32 in Python before the export",
             )
-    with _add_export_context(context):
+    unsupported = {node.type.dtype for node in graph.nodes()} - backend.target.dtypes
+    with _add_export_context(context, unsupported):
         plan = compile_graph(graph, backend.target)
         _check_page_types(graph, plan)
         program = await backend.prepare(plan)
@@ -134,22 +135,25 @@ def _check_features(features: Sequence[str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def _add_export_context(context: str) -> Iterator[None]:
-    """Add the export to the context of errors inside the block, and a hint for it."""
+def _add_export_context(context: str, unsupported: Set[DType]) -> Iterator[None]:
+    """Add the export to the context of errors inside the block, and a hint for it.
+
+    unsupported  dtypes of the graph that the page does not compute in
+    """
     try:
         yield
     except (DTypeError, LimitExceeded, Unsupported) as error:
         error.doing = f"{context}: {error.doing}"
-        error.hint = _export_hint(error)
+        error.hint = _export_hint(error, unsupported)
         raise
 
 
-def _export_hint(error: RlxError) -> str:
+def _export_hint(error: RlxError, unsupported: Set[DType]) -> str:
     """Return the advice for an error of the export."""
     if isinstance(error, LimitExceeded):
-        return "export smaller inputs or fewer rows, or raise the export limits"
-    if isinstance(error, DTypeError) and "no f16" in error.problem:
+        return "export smaller inputs or fewer rows, or pass larger `limits`"
+    if isinstance(error, DTypeError) and unsupported == {DType.F16}:
         return "cast to f32, or export with features=('shader-f16',)"
     if isinstance(error, DTypeError):
-        return "cast to f32 or i32 before the export: WebGPU has no wider types"
-    return "a page runs only WGSL: compute this in Python, or provide WGSL for the op"
+        return "cast to f32 or i32 before the export: WebGPU has no 64-bit types"
+    return "a page runs only WGSL: compute the op in Python, or provide WGSL for the op"

@@ -27,7 +27,9 @@ def check_module_name(name: str, context: str) -> str:
         raise UsageError(
             context,
             f"{name!r} is not a valid module name",
-            "use up to 64 letters, digits, '.', '_' and '-', but not 'page'",
+            "expected at most 64 characters: letters, digits, '.', '_' and '-', "
+            "beginning with a letter or a digit and not ending with '.'; 'page' is "
+            "reserved",
             "choose another name",
         )
     return name
@@ -58,6 +60,6 @@ def _check_property_name(name: object, kind: str, context: str) -> None:
     if not isinstance(name, str) or not name or name == "__proto__":
         raise UsageError(
             context,
-            f"{kind} {shown(name)} cannot be a property of a JavaScript object",
-            hint="rename it",
+            f"{kind} {shown(name)} cannot be the name of a JavaScript property",
+            hint=f"rename the {kind}",
         )

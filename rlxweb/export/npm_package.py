@@ -36,14 +36,15 @@ class NpmPackage:
             _PACKAGE_NAME.fullmatch(self.name) and len(self.name) <= _MAX_NAME_LENGTH
         ):
             rule = (
-                f"use up to {_MAX_NAME_LENGTH} lowercase letters, digits, '-', '.' and "
-                f"'_', or @scope/name"
+                f"expected NAME or @SCOPE/NAME of at most {_MAX_NAME_LENGTH} "
+                "characters: lowercase letters, digits, '-', '~', '.' and '_', not "
+                "beginning with '.' or '_'"
             )
             raise UsageError(
                 context, f"{self.name!r} is not a valid package name", rule
             )
         if not _VERSION.fullmatch(self.version):
-            rule = "expected three numbers, such as 1.0.0 or 1.0.0-beta.1"
+            rule = "expected MAJOR.MINOR.PATCH, such as 1.0.0 or 1.0.0-beta.1"
             raise UsageError(context, f"{self.version!r} is not a valid version", rule)
 
 
@@ -54,7 +55,7 @@ def coerce_package(package: object, context: str) -> NpmPackage:
     if package is None or isinstance(package, str):
         return NpmPackage(package or "")
     if not isinstance(package, NpmPackage):
-        rule = "expected a name or a rlxweb.export.npm_package.NpmPackage"
+        rule = "expected a package name or an rlxweb.export.npm_package.NpmPackage"
         raise UsageError(context, f"package is {shown(package)}", rule)
     return package
 
@@ -125,8 +126,8 @@ def _readme_text(plan: Mapping[str, Any], package_name: str) -> str:
             "```",
             "",
             f"`load` fetches the files of this package: serve the folder "
-            f"`node_modules/{package_name}` unchanged, here under `/{name}/`, or copy "
-            "it there in your build.",
+            f"`node_modules/{package_name}` unchanged (in this example under "
+            f"`/{name}/`), or copy it to that path in your build.",
             "",
             "Inputs:",
             "",

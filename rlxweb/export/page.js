@@ -6,7 +6,7 @@ const TIMES = 20;
 const at = (id) => document.getElementById(id);
 const number = (value) => (typeof value === "bigint" || Number.isInteger(value) ? value.toLocaleString("en-US") : value.toPrecision(6));
 const ms = (value) => `${value < 10 ? value.toPrecision(2) : Math.round(value)} ms`;
-const shape = ({ dtype, shape: of }) => (of.length ? `${dtype} [${of.join(", ")}]` : `single ${dtype}`);
+const shape = ({ dtype, shape: of }) => (of.length ? `${dtype} [${of.join(", ")}]` : `${dtype} scalar`);
 const counted = (n, what) => `${number(n)} ${what}${n === 1 ? "" : "s"}`;
 // The messages are parts of sentences, and may begin with an address.
 const sentenceOf = (text) => `${text.replace(/^(a|the|this) /, (word) => word[0].toUpperCase() + word.slice(1))}.`;
@@ -20,7 +20,7 @@ function say(state, sentence, aside = "") {
 
 function failed(error) {
   const isOurs = error instanceof RlxError;
-  say("failed", isOurs ? `It did not run (${error.code})` : "It did not run", sentenceOf(error.message));
+  say("failed", isOurs ? `The plan did not run (${error.code})` : "The plan did not run", sentenceOf(error.message));
   at("run").disabled = at("check").disabled = true;
   at("again").hidden = false;
   if (!isOurs) throw error; // the console says where
@@ -46,7 +46,7 @@ function row(cells, kind = "td") {
 }
 
 function showNumbers(found) {
-  at("input").textContent = "For two tones in every row of floats, 0 in every other.";
+  at("input").textContent = "Input: two tones in every row of floats; 0 in all other arrays.";
   at("heads").replaceChildren(row(["output", ...Array.from({ length: SHOWN }, (_, i) => `[${i}]`)], "th"));
   at("rows").replaceChildren(...Object.entries(found).map(([name, values]) =>
     row([run.outputs[name].dtype === "f16" ? `${name} (bits)` : name, ...Array.from(values.slice(0, SHOWN), (value) => number(value))])));
@@ -72,13 +72,13 @@ function showFacts(first) {
 }
 
 async function check() {
-  if (!run.plan.vectors) return say("unchecked", "It ran", "It was exported without test vectors.");
+  if (!run.plan.vectors) return say("unchecked", "The plan ran", "The plan was exported without test vectors.");
   const { ok, worst, compared, cases } = await run.check();
   const sentence = `${ok ? "Right" : "Wrong"}: ${counted(compared, "value")} of ${counted(cases, "test vector")}`;
   if (!worst) return say("wrong", sentence, "There was nothing to compare.");
   const { output, index, got, want, share } = worst;
   return say(ok ? "right" : "wrong", sentence,
-    `The worst is ${output}[${index}]: ${got} here, ${want} wanted, ${(100 * share).toPrecision(2)} % of what is tolerated.`);
+    `The largest error is at ${output}[${index}]: got ${got}, expected ${want}; ${(100 * share).toPrecision(2)} % of the tolerance.`);
 }
 
 async function start() {
@@ -108,7 +108,7 @@ async function time() {
     took.push(performance.now() - began);
   }
   took.sort((a, b) => a - b);
-  at("timing").textContent = `${ms(took[TIMES / 2])} a run in the median, ${ms(took[0])} at best`;
+  at("timing").textContent = `Median ${ms(took[TIMES / 2])} per run, minimum ${ms(took[0])}`;
 }
 
 at("run").addEventListener("click", () => time().catch(failed));

@@ -80,9 +80,7 @@ def draw_vectors(
     """
     coerce_integer("vectors", count, context)
     if not 0 <= count <= MAX_VECTORS:
-        raise UsageError(
-            context, f"vectors is {count}", f"it must be 0 to {MAX_VECTORS}"
-        )
+        raise UsageError(context, f"vectors is {count}", f"expected 0 to {MAX_VECTORS}")
     return [_draw_vector(graph, params, names, seed, context) for seed in range(count)]
 
 
@@ -137,9 +135,9 @@ def _draw_vector(
     if best is None:
         raise InputError(
             context,
-            f"no inputs could be drawn for the test vectors ({last_error})",
-            f"{len(_VALUE_RANGES)} ranges were tried",
-            "pass `vectors` a list of inputs, or 0 for no test vectors",
+            f"the graph fails on all random test inputs ({last_error})",
+            f"{len(_VALUE_RANGES)} ranges of values were tried",
+            "pass a list of inputs as `vectors`, or 0 for no test vectors",
         ) from last_error
     return _make_vector(names, *best[1:])
 
@@ -171,7 +169,9 @@ def _make_vector(
     outputs, notes = {}, []
     for name, output in zip(names, expected_outputs, strict=True):
         if not output.is_stable:
-            notes.append(f"output '{name}' is not compared: it depends on rounding")
+            notes.append(
+                f"output '{name}' is not compared: its values depend on rounding"
+            )
             continue
         if not output.is_finite:
             count = int(np.count_nonzero(~np.isfinite(output.array)))

@@ -91,7 +91,7 @@ class Runner {
     await this.open(adapter);
     this.passed("device");
     const total = said(plan.buffers.reduce((sum, { nbytes }) => sum + nbytes, 0));
-    const { right } = this.scoped(`make buffers of ${total} bytes`, () => {
+    const { right } = this.scoped(`create buffers of ${total} bytes`, () => {
       this.buffers = plan.buffers.map(({ nbytes, usage }) =>
         this.device.createBuffer({ size: nbytes, usage: USAGE[usage] }));
     });
@@ -113,7 +113,7 @@ class Runner {
   async open(adapter) {
     const { name, limits, features } = this.plan;
     const offered = adapter ?? this.device;
-    if (!adapter && !offered.queue) throw new RlxError("device", "the given device is no GPUDevice; give one, or none");
+    if (!adapter && !offered.queue) throw new RlxError("device", "the given device is not a GPUDevice; pass a GPUDevice or null");
     checkFits(offered, limits, features, `${name} needs more than ${adapter ? "this browser's GPU" : "the given device"} has`);
     if (adapter) {
       this.device = await adapter.requestDevice({ requiredLimits: limits, requiredFeatures: features }).catch((error) => {
@@ -150,7 +150,7 @@ class Runner {
       const { messages } = await module.getCompilationInfo().catch(() => ({ messages: [] }));
       const lines = messages.filter(({ type }) => type === "error")
         .map(({ lineNum, linePos, message }) => `line ${lineNum}:${linePos}: ${message}`);
-      throw new RlxError("shader", `this browser does not compile ${file}: ${lines.join("; ") || error.message}; ${AGAIN}`, error);
+      throw new RlxError("shader", `this browser could not compile ${file}: ${lines.join("; ") || error.message}; ${AGAIN}`, error);
     });
     await right;
     return { made, layout, bindGroupLayouts };
@@ -208,7 +208,7 @@ class Runner {
   prepared(given, waits) {
     const { inputs, welch, name: plan } = this.plan;
     for (const name of Object.keys(given ?? {})) {
-      if (!Object.hasOwn(inputs, name)) throw new RlxError("input", `${plan} has no input ${name}; it takes ${Object.keys(inputs).join(", ") || "none"}`);
+      if (!Object.hasOwn(inputs, name)) throw new RlxError("input", `${plan} has no input ${name}; its inputs: ${Object.keys(inputs).join(", ") || "none"}`);
     }
     let rows = null;
     const writes = Object.entries(inputs).map(([name, input]) => {
@@ -237,7 +237,7 @@ class Runner {
       await mapping.catch((error) => this.explain(error));
       const { stray } = this;
       this.stray = "";
-      if (stray) throw new RlxError("device", `the GPU reported an error of no one run: ${stray}; run it again`);
+      if (stray) throw new RlxError("device", `the GPU reported an error outside this run: ${stray}; run it again`);
       return finish(this.taken(results.getMappedRange(0, nbytes)));
     } finally {
       results.unmap();
@@ -273,7 +273,7 @@ class Runner {
   taken(mapped) {
     const { name: plan, outputs, readback: { fault } } = this.plan;
     if (fault !== null && new Uint32Array(mapped, fault, 1)[0]) {
-      throw new RlxError("index", `an index of ${plan} lies outside its table: check that each is 0 or more and below the table's rows`);
+      throw new RlxError("index", `an index of ${plan} is out of range; check that each is at least 0 and less than the number of rows of its table`);
     }
     const all = new Uint8Array(mapped);
     return Object.fromEntries(Object.entries(outputs).map(([name, { dtype, offset, nbytes }]) =>
@@ -306,7 +306,7 @@ class Runner {
     const later = new Promise((done) => setTimeout(done, PATIENCE_MS));
     if (!this.closed) await Promise.race([this.device.lost, later]);
     this.checkAlive();
-    throw new RlxError("device", `the browser did not hand over the results: ${error.message}; run it again`, error);
+    throw new RlxError("device", `the browser did not return the results: ${error.message}; run it again`, error);
   }
 
   checkAlive() {

@@ -23,7 +23,7 @@ function checked(name, { dtype, shape, between }, x) {
 function narrowed(name, dtype, [low, high], x) {
   const wrong = x.findIndex((value) => value < low || value > high);
   if (wrong >= 0) {
-    throw new RlxError("range", `${name} is ${said(x[wrong])} at ${said(wrong)}; a GPU has no ${dtype}, and this plan takes ${said(low)} to ${said(high)}`);
+    throw new RlxError("range", `${name} is ${said(x[wrong])} at index ${said(wrong)}; GPUs do not support ${dtype}, and this plan accepts only ${said(low)} to ${said(high)}`);
   }
   return NARROW[dtype].from(x, Number);
 }
@@ -98,7 +98,7 @@ function measured(own, used, row) {
   for (let i = 0; i < own.length; i += 1) {
     const size = Math.abs(own[i]);
     if (!(size < Infinity)) {
-      throw new RlxError("not-finite", `row ${row} of x is ${own[i]} at sample ${said(i)} of ${said(own.length)}; repair the data, or leave the row out`);
+      throw new RlxError("not-finite", `row ${row} of x is ${own[i]} at sample ${said(i)} of ${said(own.length)}; repair the data, or omit the row`);
     }
     if (i < used) {
       sum += size * size;
@@ -141,7 +141,7 @@ function restore(parts, energy, by, row, highest) {
   const most = parts[0].reduce((a, b) => Math.max(a, b), 0);
   const own = times(most, by);
   if ((own > F32_MOST && own < Infinity) || (most > energy * highest && own < F32_LEAST)) {
-    throw new RlxError("range", `the power of row ${row} is about 1e${Math.round(Math.log10(own))}; float32 goes from 1e-38 to 3e38: scale the samples`);
+    throw new RlxError("range", `the power of row ${row} is about 1e${Math.round(Math.log10(own))}; float32 ranges from 1e-38 to 3e38; scale the samples`);
   }
   for (const part of parts) part.forEach((value, i) => { part[i] = times(value, by); });
 }
@@ -156,8 +156,8 @@ function times(value, e) {
 function ours(error, what) {
   const { name, message } = error ?? {};
   if (!/^(Range|Type)Error$/.test(name)) return error;
-  const [problem, code, hint] = /alloc|memory/i.test(message) ? SCOPES[1] : ["no whole plan", "plan", AGAIN];
-  return new RlxError(code, `${what} is ${problem}: ${message}; ${hint}`, error);
+  const [problem, code, hint] = /alloc|memory/i.test(message) ? ["ran out of memory", ...SCOPES[1].slice(1)] : ["is not a complete plan", "plan", AGAIN];
+  return new RlxError(code, `${what} ${problem}: ${message}; ${hint}`, error);
 }
 
 function said(n) {

@@ -4,11 +4,11 @@ async function findAdapter() {
   const gpu = globalThis.navigator?.gpu;
   if (!gpu) {
     throw new RlxError("no-webgpu", globalThis.isSecureContext === false
-      ? "a page has WebGPU only over https or from localhost, and this one came otherwise"
+      ? "WebGPU is available only to pages loaded over https or from localhost, and this page was not"
       : "this browser has no WebGPU; current Chrome, Edge, Firefox and Safari have it");
   }
   const adapter = await gpu.requestAdapter();
-  if (!adapter) throw new RlxError("no-adapter", "this browser offers no GPU: it is blocked, switched off or absent");
+  if (!adapter) throw new RlxError("no-adapter", "this browser offers no GPU: the GPU is blocked, disabled or missing");
   return adapter;
 }
 
@@ -18,7 +18,7 @@ function checkFits(offered, limits, features, problem) {
     const has = offered.limits[name];
     // Of alignments the smaller is the better.
     const fits = name.startsWith("min") ? has <= needed : has >= needed;
-    if (!fits) lacks.push(`${name}, ${said(needed)} needed and ${has === undefined ? "unknown" : said(has)} here`);
+    if (!fits) lacks.push(`${name}: ${said(needed)} needed, ${has === undefined ? "unknown" : said(has)} here`);
   }
   if (lacks.length) throw new RlxError("limits", `${problem}: ${lacks.join("; ")}. Export a smaller batch, or use another device`);
 }
@@ -45,10 +45,10 @@ async function readPlan(url, signal) {
   try {
     plan = JSON.parse(text);
   } catch (error) {
-    throw new RlxError("plan", `${url} is no plan: ${error.message}, in ${said(text.length)} characters`, error);
+    throw new RlxError("plan", `${url} is not a valid plan: ${error.message} (${said(text.length)} characters)`, error);
   }
   if (plan?.schema !== SCHEMA) {
-    throw new RlxError("plan", `${url} has schema ${plan?.schema ?? "none"} and this module reads ${SCHEMA}; take both from one export`);
+    throw new RlxError("plan", `${url} has schema ${plan?.schema ?? "none"}, but this module reads ${SCHEMA}; use both from the same export`);
   }
   return plan;
 }
@@ -73,9 +73,9 @@ async function fetched(url, signal, nbytes = null) {
   }
   const bytes = parts.length === 1 ? parts[0] : new Uint8Array(await new Blob(parts).arrayBuffer());
   if (headers.get("content-type")?.includes("html") && /^\s*</.test(asText(bytes.subarray(0, 99)))) {
-    throw refused(`the server answered with a page of HTML (${arrived()}): the file is not there`);
+    throw refused(`the server answered with an HTML page (${arrived()}): the file does not exist`);
   }
-  if (got !== (wanted ?? got)) throw refused(`${arrived()}: cut off, or of another export`);
+  if (got !== (wanted ?? got)) throw refused(`${arrived()}: the file is truncated, or from another export`);
   return bytes;
 }
 

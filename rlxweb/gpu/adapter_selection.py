@@ -116,8 +116,8 @@ def check_adapters(
         if not reason:
             if request.index is not None and request.index != match_count:
                 reason = (
-                    f"it is match {match_count + 1} for that name, match "
-                    f"{request.index + 1} was requested"
+                    f"it is number {match_count + 1} of the adapters that match, but "
+                    f"number {request.index + 1} was requested"
                 )
             match_count += 1
         yield facts, native, reason

@@ -99,7 +99,7 @@ def readable_view(native: Any, low: int, size: int) -> ByteArray:
     """
     view = native.read_mapped(low, size, copy=False)
     if view.nbytes != size:
-        raise RuntimeError(f"mapped only {view.nbytes} of {size} bytes")
+        raise RuntimeError(f"only {view.nbytes} of {size} bytes were mapped")
     return np.frombuffer(view, np.uint8)
 
 

@@ -81,6 +81,6 @@ def run_blocking(coroutine: Coroutine[Any, None, T]) -> T:
     raise DeviceError(
         "run",
         "this device responds only while its event loop runs",
-        "`run` must not suspend",
+        "`run` blocks the event loop",
         "use `await run_async(...)` instead of `run(...)`",
     )

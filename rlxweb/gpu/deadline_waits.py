@@ -124,7 +124,7 @@ class DeadlineWaits:
                 "wait for the GPU",
                 "the device did not finish in time",
                 f"the deadline is {deadline_s:g} s",
-                "use smaller blocks or a longer deadline, or choose device 'cpu'",
+                "use smaller inputs or a longer deadline, or choose device 'cpu'",
             )
 
 

@@ -49,7 +49,7 @@ def convert_bridge_error(error: Any, context: str, source: str) -> DeviceError:
     if kind == "late":
         return GpuTimeout(context, text, "", reopen_hint)
     if kind == "out-of-memory":
-        return OutOfMemory(context, text, "", "use smaller blocks, or close other tabs")
+        return OutOfMemory(context, text, "", "use smaller inputs, or close other tabs")
     if kind == "adapter-missing":
         return AdapterMissing(
             context, text, hint="choose device 'cpu', or another browser"

@@ -104,7 +104,7 @@ class PortBase:
             f"time {len(lists)} lists of commands",
             "this device does not support timestamps",
             "the feature timestamp-query is required",
-            "wait for each list and measure the elapsed time",
+            "wait for each list of commands and measure the elapsed time",
         )
 
     def _check_not_closed(self, verb: str) -> None:

@@ -98,8 +98,8 @@ def check_layout(layout: Sequence[BindingAccess], limits: Limits) -> None:
     if "uniform" in layout[:-1]:
         raise DeviceError(
             context,
-            "a uniform precedes another binding",
-            "only the last binding may be a uniform",
+            "a uniform binding precedes another binding",
+            "only the last binding may be uniform",
         )
     storage = len(layout) - list(layout).count("uniform")
     if storage > limits.max_storage_buffers_per_shader_stage:
@@ -156,14 +156,15 @@ def check_buffer_range(
     if span.nbytes <= 0:
         raise DeviceError(
             context,
-            f"the range has {span.nbytes} bytes of buffer {span.handle}",
-            "a range must have >= 4 bytes",
+            f"the range in buffer {span.handle} has {span.nbytes} bytes",
+            "a range must have at least 4 bytes",
         )
     if span.offset % 4 or span.nbytes % 4:
         raise DeviceError(
             context,
-            f"offset {span.offset}, size {span.nbytes} in buffer {span.handle}",
-            "both must be multiples of 4",
+            f"the range in buffer {span.handle} has offset {span.offset}, size "
+            f"{span.nbytes}",
+            "offset and size must be multiples of 4",
         )
     _check_inside(context, span, facts)
     return facts
@@ -204,7 +205,7 @@ def check_read(
     if facts.usage == "uniform":
         raise DeviceError(
             context,
-            "it is a uniform buffer",
+            "the buffer is a uniform buffer",
             "only storage and readback buffers can be read",
         )
     return facts
@@ -227,7 +228,7 @@ def check_command(
         raise DeviceError(
             "submit",
             f"unknown command {type(command).__name__}",
-            "a command must be a Dispatch, Copy or Clear",
+            "a command must be a Dispatch, BufferCopy or BufferClear",
         )
 
 
@@ -327,8 +328,8 @@ def _check_binding(
     if span.offset % step:
         raise DeviceError(
             context,
-            f"offset {span.offset} in buffer {span.handle} is not aligned",
-            f"{rule} is {step}",
+            f"the offset in buffer {span.handle} is {span.offset}",
+            f"it must be a multiple of {step} ({rule})",
         )
     limit = f"max_{kind}_buffer_binding_size"
     if span.nbytes > getattr(limits, limit):
@@ -353,9 +354,9 @@ def _check_aliasing(
             raise DeviceError(
                 context,
                 f"buffer {span.handle} is bound both for reading and for writing",
-                "a dispatch must bind a buffer for one or the other, even if the "
-                "ranges differ",
-                "bind it as write in both places, or copy it first",
+                "a dispatch must not read and write the same buffer, even in different "
+                "ranges",
+                "use access 'write' for both bindings, or copy the buffer first",
             )
     written.sort(key=lambda s: (s.handle, s.offset))
     for before, after in pairwise(written):

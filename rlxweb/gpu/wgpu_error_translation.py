@@ -22,7 +22,7 @@ def translate_error(
         hint = "open the device again, or choose device 'cpu'"
         return DeviceLost(context, text or type(error).__name__, "", hint)
     if type(error).__name__ == "GPUOutOfMemoryError":
-        return OutOfMemory(context, text, "", "free memory, or use smaller blocks")
+        return OutOfMemory(context, text, "", "free memory, or use smaller inputs")
     if default_error is ShaderRejected:
         hint = "see the generated source in the attribute `source` of this exception"
         return ShaderRejected(context, text, "", hint, source)

@@ -228,7 +228,7 @@ class WgpuFfi:
                 )
             address = self._lib.wgpuBufferGetConstMappedRange(native_buffer, low, size)
             if address == self._ffi.NULL:
-                raise RuntimeError(f"mapped 0 of {size} bytes")
+                raise RuntimeError(f"0 of {size} bytes were mapped")
             yield np.frombuffer(self._ffi.buffer(address, size), np.uint8)
             self._lib.wgpuBufferUnmap(native_buffer)
 

@@ -85,7 +85,7 @@ def _list_native_adapters(library: WgpuLibrary) -> list[Any]:
     context, alternative = "looking for a GPU", "choose device 'cpu'"
     problem = library_problem(library, _PROBE_FUNCTION, library)
     if problem:
-        hint = f"reinstall it, repair the graphics driver, or {alternative}"
+        hint = f"reinstall {library}, repair the graphics driver, or {alternative}"
         raise AdapterMissing(
             context, f"{library} cannot be used ({problem})", hint=hint
         )
@@ -97,7 +97,7 @@ def _list_native_adapters(library: WgpuLibrary) -> list[Any]:
         raise AdapterMissing(
             context,
             f"{library} cannot be used ({type(error).__name__}: {error})",
-            hint=f"install it with `pip install {library}`, or {alternative}",
+            hint=f"run `pip install {library}`, or {alternative}",
         ) from error
 
 

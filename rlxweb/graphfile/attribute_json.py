@@ -19,6 +19,14 @@ MAX_TEXT_LENGTH = 1024
 _FLOAT_PATTERN = re.compile(r"-?(0x[01]\.[0-9a-f]{1,13}p[+-]\d{1,4}|inf)|nan")
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
 DTYPE_BY_LABEL = {dtype.label: dtype for dtype in DType}
+_KIND_DESCRIPTIONS = {
+    "int": "a 64-bit integer",
+    "ints": "a list of 64-bit integers",
+    "bool": "true or false",
+    "str": f"a string of at most {MAX_TEXT_LENGTH:,} characters",
+    "dtype": f"one of {', '.join(DTYPE_BY_LABEL)}",
+    "any": "null",
+}
 
 
 def attribute_to_json(attr: Attr, value: Any) -> Any:
@@ -61,7 +69,8 @@ def attribute_from_json(attr: Attr, value: Any) -> Any:
     if attr.kind == "float":
         return float_from_json(value, f"attribute {attr.name}")
     raise FormatViolation(
-        f"attribute {attr.name} is {shown(value)}", f"expected {attr.kind}"
+        f"attribute {attr.name} is {shown(value)}",
+        f"expected {_KIND_DESCRIPTIONS[attr.kind]}",
     )
 
 
@@ -75,7 +84,7 @@ def float_from_json(value: Any, subject: str) -> float:
         return float.fromhex(value)
     except OverflowError:
         raise FormatViolation(
-            f"{subject} is {shown(value)}", "it must fit a 64-bit float"
+            f"{subject} is {shown(value)}", "a number must fit into a 64-bit float"
         ) from None
 
 

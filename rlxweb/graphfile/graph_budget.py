@@ -29,7 +29,7 @@ class GraphBudget:
         """Limit on the number of nodes, in words, and whose limit it is."""
         is_custom = self.nodes < MAX_NODES
         return (
-            f"the budget allows {self.nodes:,} nodes"
+            f"the budget allows at most {self.nodes:,} nodes"
             if is_custom
             else f"at most {MAX_NODES:,} nodes are allowed"
         )
@@ -55,7 +55,7 @@ class GraphBudget:
                 raise GraphFileError(
                     context,
                     f"the graph needs {used:,.0f} {unit} for inputs of these sizes",
-                    f"it was loaded with a budget of {limit:,.0f}",
+                    f"the graph was loaded with a budget of {limit:,.0f} {unit}",
                     "use smaller inputs, or load the graph with a larger budget",
                 )
 
@@ -64,10 +64,10 @@ class GraphBudget:
         left.
         """
         if nbytes > self.nbytes:
-            rule = f"{max(0, int(self.nbytes)):,} remain in the budget"
+            rule = f"{max(0, int(self.nbytes)):,} bytes remain in the budget"
             raise FormatViolation(f"{subject} needs {nbytes:,} bytes", rule)
         if flops > self.flops:
-            rule = f"{max(0, int(self.flops)):,} remain in the budget"
+            rule = f"{max(0, int(self.flops)):,} flops remain in the budget"
             raise FormatViolation(f"{subject} needs {flops:,.0f} flops", rule)
         self.nbytes -= nbytes
         self.flops -= flops

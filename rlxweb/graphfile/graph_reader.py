@@ -97,7 +97,7 @@ def read_graph(data: ByteArray, context: str, budget: GraphBudget) -> StoredGrap
     if text is None:
         raise layout.error_at(
             "the file contains no graph",
-            f"a graph must be in the metadata, under {GRAPH_KEY!r}",
+            f"a graph must be in the metadata, under the key {GRAPH_KEY!r}",
             hint="use rlxweb.load_weights to read weights without a graph",
         )
     state = _GraphReadState(layout, budget)
@@ -115,14 +115,16 @@ def _check_all_used(state: _GraphReadState) -> None:
     """Check that tensors are aligned and that each belongs to a node."""
     layout = state.layout
     if layout.data_start % 8:
-        problem = f"the data begins at byte {layout.data_start}"
-        rule = "it must be a multiple of 8"
+        problem = f"the data begins at byte {layout.data_start} of the file"
+        rule = "the data must begin at a multiple of 8 bytes"
         raise layout.error_at(problem, rule)
     for entry in layout.entries.values():
         size = NUMPY_DTYPES[entry.dtype].itemsize
         if entry.begin % size:
-            problem = f"tensor {shown(entry.name)} begins at byte {entry.begin:,}"
-            rule = f"it must be a multiple of {size}"
+            problem = (
+                f"tensor {shown(entry.name)} begins at byte {entry.begin:,} of the data"
+            )
+            rule = f"the tensor must begin at a multiple of {size} bytes"
             raise layout.error_at(problem, rule, entry.position)
         if entry.name not in state.used_tensors:
             problem = f"tensor {shown(entry.name)} is not used by any node"
@@ -169,7 +171,7 @@ def _read_header_value(state: _GraphReadState, key: str, cursor: JsonCursor) -> 
     position, value = cursor.position, cursor.read_value()
     if key == "format":
         if type(value) is not int or value not in (STATIC_FORMAT, DYNAMIC_FORMAT):
-            rule = f"this rlxweb reads formats {STATIC_FORMAT} and {DYNAMIC_FORMAT}"
+            rule = f"the supported formats are {STATIC_FORMAT} and {DYNAMIC_FORMAT}"
             problem = f"the graph has format {shown(value)}"
             raise FormatViolation(problem, rule, position)
         state.format = value
@@ -203,8 +205,8 @@ def _read_dynamic_section(state: _GraphReadState, key: str, cursor: JsonCursor) 
     }[key]
     for count, position in enumerate(cursor.iter_items()):
         if count == state.budget.nodes:
-            problem = f"the graph has at least {count + 1:,} {key}"
-            rule = f"{state.budget.node_rule}, and the same number of {key}"
+            problem = f"{key!r} has at least {count + 1:,} entries"
+            rule = f"{state.budget.node_rule}; the same limit applies to {key!r}"
             raise FormatViolation(problem, rule, position)
         data = cursor.read_value()
         try:
@@ -218,7 +220,8 @@ def _read_dynamic_section(state: _GraphReadState, key: str, cursor: JsonCursor) 
             ) from None
         except _SHAPE_RULE_ERRORS as error:
             problem = f"{key}[{count}] is invalid"
-            raise FormatViolation(problem, type(error).__name__, position) from None
+            rule = f"building it raises {type(error).__name__}"
+            raise FormatViolation(problem, rule, position) from None
 
 
 def _read_dim(state: _GraphReadState, data: Any, subject: str) -> None:
@@ -250,8 +253,9 @@ def _read_call(state: _GraphReadState, data: Any, subject: str) -> None:
     if "tensor" in data:
         node = graph.node(first_node)
         if call.method != "param":
-            problem = f"{subject} has a tensor"
-            raise FormatViolation(problem, "only a param may have one")
+            problem = f"{subject} has the key 'tensor'"
+            rule = "only a call of param() may have this key"
+            raise FormatViolation(problem, rule)
         name = node.name
         state.params[name] = _take_tensor(state, data["tensor"], node.type, subject)
     trace = graph.recording
@@ -261,7 +265,10 @@ def _read_call(state: _GraphReadState, data: Any, subject: str) -> None:
         for node_id in range(first_node, len(graph)):
             tensor_type = trial.graph.node(trial.tensor_ids[node_id]).type
             if tensor_type.numel > max_elements:
-                problem = f"{subject} creates {tensor_type} at the sample sizes"
+                problem = (
+                    f"{subject} creates a tensor of type {tensor_type} for the trial "
+                    f"sizes of the dims"
+                )
                 rule = f"at most {max_elements:,} elements are allowed"
                 raise FormatViolation(problem, rule)
             if trial is trace.trials[0]:
@@ -306,9 +313,11 @@ def _read_node(state: _GraphReadState, fields: Any, subject: str) -> None:
     """Add one node and compare its inferred type with the stated one."""
     if not isinstance(fields, dict) or not isinstance(fields.get("op"), str):
         problem = f"{subject} is {shown(fields)}"
-        raise FormatViolation(problem, "expected an object with the key 'op'")
+        raise FormatViolation(
+            problem, "expected an object with a string under the key 'op'"
+        )
     name = fields["op"]
-    subject = f"{subject}, {shown(name)}"
+    subject = f"{subject} ({shown(name)})"
     unknown_fields = fields.keys() - _LEAF_FIELDS.get(name, _OP_FIELDS)
     if unknown_fields:
         allowed = ", ".join(sorted(_LEAF_FIELDS.get(name, _OP_FIELDS)))
@@ -326,9 +335,8 @@ def _read_node(state: _GraphReadState, fields: Any, subject: str) -> None:
         rule = f"{error.problem}; {error.rule}" if error.rule else str(error.problem)
         raise FormatViolation(f"{subject} is invalid", rule) from None
     except _SHAPE_RULE_ERRORS as error:
-        raise FormatViolation(
-            f"{subject} is invalid", f"{type(error).__name__}"
-        ) from None
+        rule = f"building it raises {type(error).__name__}"
+        raise FormatViolation(f"{subject} is invalid", rule) from None
     actual_type = state.graph.node(tensor.id).type
     if actual_type != tensor_type:
         raise FormatViolation(
@@ -392,10 +400,10 @@ def _find_op(name: str, subject: str) -> Op:
         op = registry.get(name)
     except UnknownOp as error:
         rule = f"{error.problem}; {error.hint}" if error.hint else error.problem
-        raise FormatViolation(f"{subject} is an unknown op", rule) from None
+        raise FormatViolation(f"{subject} has an unknown op", rule) from None
     if op.name != name or op.has_trait("leaf"):
         rule = f"a file must use the name {op.name!r}"
-        raise FormatViolation(f"{subject} is an alias of an op", rule)
+        raise FormatViolation(f"{subject} names its op by an alias", rule)
     return op
 
 
@@ -403,10 +411,13 @@ def _read_operands(graph: Graph, node_ids: Any, subject: str) -> list[Tensor]:
     """Return the tensors that a node reads."""
     if not isinstance(node_ids, list) or len(node_ids) > MAX_OPERANDS:
         rule = f"expected a list of at most {MAX_OPERANDS:,} node ids"
-        raise FormatViolation(f"{subject} reads {shown(node_ids)}", rule)
+        raise FormatViolation(f"{subject} has the inputs {shown(node_ids)}", rule)
     for node_id in node_ids:
         if type(node_id) is not int or not 0 <= node_id < len(graph):
-            rule = f"a node may read only earlier nodes, 0 to {len(graph) - 1}"
+            rule = (
+                f"a node may read only the {len(graph):,} nodes before it, numbered "
+                "from 0"
+            )
             raise FormatViolation(f"{subject} reads node {shown(node_id)}", rule)
     return [graph.tensor(node_id) for node_id in node_ids]
 
@@ -419,20 +430,22 @@ def _read_constant(
 ) -> Array:
     """Return the array of a constant, from the tensors or from its inline data."""
     if ("tensor" in fields) == ("data" in fields):
+        both = "both 'tensor' and 'data'"
+        neither = "neither 'tensor' nor 'data'"
         raise FormatViolation(
-            f"{subject} has neither or both of 'tensor' and 'data'",
-            "expected exactly one of them",
+            f"{subject} has {both if 'data' in fields else neither}",
+            "expected exactly one of the two",
         )
     if "tensor" in fields:
         return _take_tensor(state, fields["tensor"], tensor_type, subject)
     data = fields["data"]
     if not isinstance(data, str) or len(data) > 2 * MAX_INLINE_BYTES:
-        rule = f"expected at most {MAX_INLINE_BYTES} bytes in hexadecimal"
+        rule = f"expected at most {MAX_INLINE_BYTES} bytes as a hexadecimal string"
         raise FormatViolation(f"{subject} has the data {shown(data)}", rule)
     if not _HEX_PATTERN.fullmatch(data) or len(data) != 2 * tensor_type.nbytes:
         rule = (
             f"{tensor_type} takes {tensor_type.nbytes} bytes, "
-            f"with two hexadecimal digits each"
+            "each written as two lower-case hexadecimal digits"
         )
         raise FormatViolation(f"{subject} has the data {shown(data)}", rule)
     raw = np.frombuffer(bytes.fromhex(data), np.uint8)
@@ -451,11 +464,12 @@ def _take_tensor(
         )
     if name in state.used_tensors:
         raise FormatViolation(
-            f"{subject} refers to tensor {shown(name)}", "another node already uses it"
+            f"{subject} refers to tensor {shown(name)}",
+            "another node already uses this tensor",
         )
     if not _has_type(entry, tensor_type):
         raise FormatViolation(
-            f"{subject} is {tensor_type}",
+            f"{subject} is declared as {tensor_type}",
             f"its tensor {shown(name)} is {list(entry.shape)} {entry.dtype}",
         )
     state.used_tensors.add(name)
@@ -476,7 +490,7 @@ def _view_as_type(raw: ByteArray, tensor_type: TensorType, subject: str) -> Arra
     dtype = tensor_type.dtype.numpy
     if dtype.kind == "b" and raw.size and int(raw.max()) > 1:
         raise FormatViolation(
-            f"{subject} has a bool of value {int(raw.max())}", "it must be 0 or 1"
+            f"{subject} has a bool of value {int(raw.max())}", "a bool must be 0 or 1"
         )
     return raw.view(dtype.newbyteorder("<")).reshape(tensor_type.shape)
 
@@ -489,9 +503,8 @@ def _charge_budget(state: _GraphReadState, tensor: Tensor, subject: str) -> None
     try:
         flops = float(registry.get(node.op).flops(types, node.type, node.attrs))
     except (RlxError, *_SHAPE_RULE_ERRORS) as error:
-        raise FormatViolation(
-            f"{subject} is invalid", f"{type(error).__name__}"
-        ) from None
+        rule = f"counting its flops raises {type(error).__name__}"
+        raise FormatViolation(f"{subject} is invalid", rule) from None
     state.budget.consume(node.type.nbytes, flops, subject)
 
 
@@ -515,9 +528,9 @@ def _read_outputs(state: _GraphReadState, cursor: JsonCursor) -> tuple[str, ...]
             )
         node_id = fields["node"]
         if type(node_id) is not int or not 0 <= node_id < len(state.graph):
-            rule = f"the graph has nodes 0 to {len(state.graph) - 1}"
+            rule = f"the graph has {len(state.graph):,} nodes, numbered from 0"
             raise FormatViolation(
-                f"output {shown(name)} is node {shown(node_id)}", rule, position
+                f"output {shown(name)} refers to node {shown(node_id)}", rule, position
             )
         outputs[name] = state.graph.tensor(node_id)
     if not outputs:

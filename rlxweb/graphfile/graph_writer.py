@@ -77,7 +77,7 @@ def save_graph(
         raise VerifyError(context, "the graph has no outputs", hint=hint)
     if len(graph) > MAX_NODES:
         problem = f"the graph has {len(graph):,} nodes"
-        rule = f"a file can hold at most {MAX_NODES:,}"
+        rule = f"a file can contain at most {MAX_NODES:,} nodes"
         raise GraphFileError(context, problem, rule)
     names = output_names(graph, outputs, context)
     try:

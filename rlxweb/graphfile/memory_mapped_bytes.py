@@ -61,7 +61,7 @@ def _read_open_file(file: Any, context: str) -> ByteArray:
             context,
             f"reading the open file returned {describe_type(data)}",
             "expected bytes",
-            "open it with mode 'rb'",
+            "open the file with mode 'rb'",
         )
     return np.frombuffer(bytes(data), np.uint8)
 
@@ -74,7 +74,7 @@ def _map_file(path: Path, context: str) -> ByteArray:
                 return np.frombuffer(file.read(), np.uint8)
             mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except NotRegularFile as error:
-        hint = "pass the path of a file inside it" if path.is_dir() else ""
+        hint = "pass the path of a file in this folder" if path.is_dir() else ""
         raise GraphFileError(context, error_reason(error), hint=hint) from None
     except FileNotFoundError as error:
         raise GraphFileError(

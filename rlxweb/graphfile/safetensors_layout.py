@@ -133,7 +133,9 @@ def read_layout(
                 continue
             if len(entries) == MAX_TENSORS:
                 raise FormatViolation(
-                    "too many tensors", f"at most {MAX_TENSORS:,} are allowed", position
+                    f"the file has more than {MAX_TENSORS:,} tensors",
+                    f"at most {MAX_TENSORS:,} are allowed",
+                    position,
                 )
             entries[key] = _parse_entry(key, cursor.read_value(), position)
         cursor.expect_end()
@@ -149,7 +151,7 @@ def _read_header(data: ByteArray, context: str, max_bytes: int) -> str:
     """
     if len(data) < 8:
         problem = f"the file has {len(data)} bytes"
-        rule = "the header length alone takes 8 bytes"
+        rule = "the first 8 bytes must contain the header length"
         hint = "check that the file is complete"
         raise GraphFileError(context, problem, rule, hint, 0)
     nbytes = int.from_bytes(data[:8].tobytes(), "little")
@@ -158,7 +160,8 @@ def _read_header(data: ByteArray, context: str, max_bytes: int) -> str:
         raise GraphFileError(
             context,
             f"the file declares a header of {nbytes:,} bytes",
-            f"2 to {max_bytes:,} are allowed, and {available:,} are available",
+            f"the header must have 2 to {max_bytes:,} bytes, and the file has "
+            f"{available:,} bytes after the header length",
             "check that the file is complete and in safetensors format",
             0,
         )
@@ -183,7 +186,7 @@ def _read_metadata(
         if not isinstance(value, str):
             raise FormatViolation(
                 f"{METADATA_KEY} contains {shown(value)}",
-                "values must be strings",
+                "metadata values must be strings",
                 position,
             )
         metadata[key] = value
@@ -196,11 +199,13 @@ def check_name(name: object, subject: str, position: int) -> str:
             f"{subject} is {shown(name)}", "expected a string", position
         )
     if len(name) > MAX_NAME_LENGTH:
-        rule = f"names may have at most {MAX_NAME_LENGTH:,}"
+        rule = f"names may have at most {MAX_NAME_LENGTH:,} characters"
         raise FormatViolation(f"{subject} has {len(name):,} characters", rule, position)
     if not name.isprintable():
         raise FormatViolation(
-            f"{subject} is {shown(name)}", "names must be printable", position
+            f"{subject} is {shown(name)}",
+            "names must contain only printable characters",
+            position,
         )
     return name
 
@@ -272,8 +277,10 @@ def _check_contiguous(entries: Mapping[str, TensorEntry], nbytes: int) -> None:
     for entry in sorted(entries.values(), key=lambda e: (e.begin, e.end)):
         if entry.begin != previous_end:
             raise FormatViolation(
-                f"tensor {shown(entry.name)} begins at {entry.begin:,} in the data",
-                f"it must begin where the previous tensor ends, at {previous_end:,}",
+                f"tensor {shown(entry.name)} begins at byte {entry.begin:,} of the "
+                "data",
+                "it must begin where the previous tensor ends, at byte "
+                f"{previous_end:,}",
                 entry.position,
             )
         previous_end = entry.end

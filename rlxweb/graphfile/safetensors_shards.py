@@ -61,8 +61,8 @@ def _find_in_folder(folder: Path, context: str) -> Path:
             return folder / name
     raise GraphFileError(
         f"{context} from {shown(str(folder))}",
-        f"the folder has no {SINGLE_FILE} and no {INDEX_FILE}",
-        hint="pass the path of the file",
+        f"the folder contains neither {SINGLE_FILE} nor {INDEX_FILE}",
+        hint="pass the path of the weights file",
     )
 
 
@@ -80,8 +80,8 @@ def _open_indexed(path: Path, raw: bytes, context: str) -> dict[str, ShardTensor
             raise GraphFileError(
                 context,
                 f"the index lists tensor {shown(name)} in {shown(file)}",
-                "that file does not contain it",
-                "download the files again; they belong to different models",
+                "this file does not contain the tensor",
+                "download the index and the files again; they do not match",
             )
         tensors[name] = ShardTensor(layouts[file], entry)
     return tensors
@@ -116,7 +116,7 @@ def _read_weight_map(cursor: JsonCursor) -> dict[str, str]:
         if not isinstance(value, dict):
             raise FormatViolation(
                 "weight_map is not an object",
-                "it must map tensor names to file names",
+                "weight_map must map tensor names to file names",
                 position,
             )
         for name, file in value.items():
@@ -125,15 +125,18 @@ def _read_weight_map(cursor: JsonCursor) -> dict[str, str]:
             if not file or Path(file).name != file or "\\" in file or ":" in file:
                 rule = "expected a file name in the folder of the index, without a path"
                 raise FormatViolation(
-                    f"tensor {shown(name)} is in {shown(file)}", rule, position
+                    f"the index lists tensor {shown(name)} in {shown(file)}",
+                    rule,
+                    position,
                 )
             files[name] = file
     if not files:
         raise FormatViolation(
-            "the index has no weight_map",
-            "it must map tensor names to file names",
+            "the index has no weight_map, or an empty one",
+            "weight_map must map tensor names to file names",
             cursor.position,
         )
     if len(set(files.values())) > MAX_FILES:
-        raise FormatViolation("too many files", f"at most {MAX_FILES:,} are allowed")
+        problem = f"the index lists {len(set(files.values())):,} files"
+        raise FormatViolation(problem, f"at most {MAX_FILES:,} are allowed")
     return files

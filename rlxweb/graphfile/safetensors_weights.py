@@ -61,7 +61,7 @@ class LazyWeights(Mapping[str, Array]):
         return len(self._tensors)
 
     def __repr__(self) -> str:
-        return f"Weights({len(self)} of {self.nbytes:,} bytes)"
+        return f"Weights({len(self)} arrays, {self.nbytes:,} bytes)"
 
     @property
     def nbytes(self) -> int:
@@ -162,7 +162,7 @@ def _rename_function(
                 pair = shown((pattern.pattern, replacement))
                 rule = "expected a regular expression and a replacement, both strings"
                 raise UsageError(
-                    context, f"rename has {pair} ({error})", rule
+                    context, f"rename has the invalid pair {pair} ({error})", rule
                 ) from error
         return name
 
@@ -243,7 +243,10 @@ def _weight_faults(
     if entry.shape != expected.shape:
         is_transposed = entry.shape[::-1] == expected.shape
         transpose_hint = (
-            " (it is transposed: transpose it in the graph)" if is_transposed else ""
+            " (the dimensions are in reverse order: declare the param with the shape "
+            "of the weight, and transpose it in the graph)"
+            if is_transposed
+            else ""
         )
         return [
             f"{subject} has shape {format_shape(entry.shape)}, expected "

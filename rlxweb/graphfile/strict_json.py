@@ -44,7 +44,7 @@ class _TokenViolation(Exception):
 
 def _reject_fraction(token: str) -> NoReturn:
     """Raise for a number that is not whole."""
-    problem = f"the number {shown(token)}"
+    problem = f"the number {shown(token)} is not an integer"
     raise _TokenViolation(problem, "numbers must be integers", token)
 
 
@@ -53,7 +53,8 @@ def _parse_integer(token: str) -> int:
     number = int(token) if len(token) <= _MAX_DIGITS else _MAX_INT + 1
     if not _MIN_INT <= number <= _MAX_INT:
         rule = "numbers must be from -2^63 to 2^64 - 1"
-        raise _TokenViolation(f"the number {shown(token)}", rule, token)
+        problem = f"the number {shown(token)} is out of range"
+        raise _TokenViolation(problem, rule, token)
     return number
 
 
@@ -95,7 +96,7 @@ def check_depth(text: str) -> None:
             if depth > MAX_DEPTH:
                 raise FormatViolation(
                     f"brackets are nested {depth} deep",
-                    f"at most {MAX_DEPTH} are allowed",
+                    f"at most {MAX_DEPTH} levels are allowed",
                     match.start(),
                 )
         elif first in "]}":
@@ -117,7 +118,9 @@ class JsonCursor:
             key = self.read_value()
             if not isinstance(key, str):
                 raise FormatViolation(
-                    f"the key {shown(key)}", "keys must be strings", position
+                    f"the key {shown(key)} is not a string",
+                    "keys must be strings",
+                    position,
                 )
             if key in seen:
                 raise FormatViolation(
@@ -160,8 +163,8 @@ class JsonCursor:
             raise FormatViolation(error.problem, error.rule, position) from None
         except RecursionError:
             raise FormatViolation(
-                "brackets are nested too deep",
-                f"at most {MAX_DEPTH} are allowed",
+                "brackets are nested too deeply",
+                f"at most {MAX_DEPTH} levels are allowed",
                 begin,
             ) from None
         self._skip_whitespace()
@@ -181,7 +184,9 @@ class JsonCursor:
         """Raise FormatViolation if anything follows."""
         if self.position != len(self.text):
             raise FormatViolation(
-                "there is text after the end", "expected one JSON object", self.position
+                "there is text after the JSON object",
+                "expected only one JSON object",
+                self.position,
             )
 
     def _starts_with(self, character: str) -> bool:
@@ -192,7 +197,7 @@ class JsonCursor:
         """Skip this character; raises FormatViolation if another comes next."""
         if not self._starts_with(character):
             next_text = self.text[self.position : self.position + 8]
-            shown_text = shown(next_text) if next_text else "the end"
+            shown_text = shown(next_text) if next_text else "the end of the text"
             raise FormatViolation(
                 f"expected {character!r}, got {shown_text}",
                 "the text must be JSON",

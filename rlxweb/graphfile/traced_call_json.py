@@ -78,7 +78,7 @@ def value_to_json(value: Any, store_array: ArrayWriter) -> Any:
             return encoder(value)
     raise FormatViolation(
         f"an argument is a {type(value).__name__}",
-        "a file can store numbers, strings, dtypes, tensors and arrays",
+        "a file can store only numbers, strings, dtypes, tensors and arrays",
     )
 
 
@@ -138,14 +138,15 @@ class TracedCallReplayer:
         }:
             raise FormatViolation(
                 f"{subject} is {shown(data)}",
-                "expected an object with the keys method, args, named and made",
+                "expected an object with the keys method, args, named and made, and "
+                "for a param also tensor",
             )
         method, args, named = (data.get(k) for k in ("method", "args", "named"))
         is_known = isinstance(method, str) and method in self._graph.BUILDS
         if method in _REMOVED_METHODS:
             raise FormatViolation(
                 f"{subject} calls {method}(), which rlxweb.Graph no longer has",
-                "only methods that add ops are allowed: build the graph with "
+                "only methods of rlxweb.Graph are allowed: build the graph with "
                 "rlxweb.rlx.Graph and save it again",
             )
         if not is_known or method in UNSTORABLE_METHODS:
@@ -155,9 +156,10 @@ class TracedCallReplayer:
             )
         assert isinstance(method, str)
         if not isinstance(args, list) or not isinstance(named, dict):
+            invalid = ("args", args) if not isinstance(args, list) else ("named", named)
             raise FormatViolation(
-                f"{subject} has the args {shown(args)}",
-                "args must be a list, and named an object",
+                f"{invalid[0]!r} of {subject} is {shown(invalid[1])}",
+                "'args' must be a list, and 'named' an object",
             )
         arguments = [self.read_value(value) for value in args]
         keyword_arguments = {
@@ -167,7 +169,7 @@ class TracedCallReplayer:
             _scales_with_integers(method)
             and _integer_product([*arguments, keyword_arguments]) > MAX_INTEGER_PRODUCT
         ):
-            problem = f"{subject}, {method}, has integers that are too large"
+            problem = f"{subject} ({method}) has integers that are too large"
             rule = f"their product must be at most {MAX_INTEGER_PRODUCT:,}"
             raise FormatViolation(problem, rule)
         first_node = len(self._graph)
@@ -180,7 +182,9 @@ class TracedCallReplayer:
             )
         if value_to_json(trace.calls[-1].results, _reject_array) != data.get("made"):
             problem = f"{subject} declares the results {shown(data.get('made'))}"
-            raise FormatViolation(problem, f"it creates nodes from %{first_node} on")
+            rule = "expected the nodes that this call creates, numbered from "
+            rule += f"%{first_node}"
+            raise FormatViolation(problem, rule)
         return trace.calls[-1]
 
     def read_value(self, data: Any) -> Any:
@@ -193,7 +197,12 @@ class TracedCallReplayer:
             return [self.read_value(item) for item in data]
         if not isinstance(data, dict) or len(data) != 1:
             problem = f"a value is {shown(data)}"
-            raise FormatViolation(problem, "expected a value of a known kind")
+            rule = (
+                "expected null, a bool, an integer, a string of at most "
+                f"{MAX_TEXT_LENGTH:,} characters, a list of at most {MAX_ITEMS:,} "
+                "items, or an object whose only key is the kind of the value"
+            )
+            raise FormatViolation(problem, rule)
         ((kind, content),) = data.items()
         items = (
             content if isinstance(content, list) and len(content) <= MAX_ITEMS else None
@@ -222,14 +231,18 @@ class TracedCallReplayer:
             return self._load_array(content)
         raise FormatViolation(
             f"a value has kind {shown(kind)} and content {shown(content)}",
-            "expected a known kind with valid content",
+            "expected valid content of one of the kinds array, dict, dtype, "
+            "ellipsis, float, node, size, slice or tuple",
         )
 
     def _read_node_id(self, data: Any) -> int:
         """Return the id of a node that exists already."""
         if type(data) is not int or not 0 <= data < len(self._graph):
-            rule = f"the earlier nodes are 0 to {len(self._graph) - 1}"
-            raise FormatViolation(f"a value is node {shown(data)}", rule)
+            rule = (
+                f"only the {len(self._graph):,} nodes created so far, numbered from 0, "
+                "can be used"
+            )
+            raise FormatViolation(f"a value refers to node {shown(data)}", rule)
         return data
 
     def read_size(self, data: Any) -> Any:
@@ -239,7 +252,8 @@ class TracedCallReplayer:
         total: Any = 0
         if not isinstance(data, list) or not 0 < len(data) <= MAX_TEXT_LENGTH:
             raise FormatViolation(
-                f"a size is {shown(data)}", "expected a list of terms"
+                f"a size is {shown(data)}",
+                f"expected an integer or a list of 1 to {MAX_TEXT_LENGTH:,} terms",
             )
         for term in data:
             match term:
@@ -252,7 +266,8 @@ class TracedCallReplayer:
                 case _:
                     raise FormatViolation(
                         f"a term is {shown(term)}",
-                        "expected an integer and a list of factors",
+                        "expected an integer and a list of at most "
+                        f"{MAX_TEXT_LENGTH:,} factors",
                     )
         return total
 
@@ -271,7 +286,7 @@ class TracedCallReplayer:
                 return self.read_size(x) % self.read_size(y)
         raise FormatViolation(
             f"a factor of a size is {shown(data)}",
-            "expected a dim, or an axis of a node",
+            "expected a dim, an axis of a node, a quotient (//) or a remainder (%)",
         )
 
 
@@ -323,12 +338,12 @@ def dim_from_json(data: Any) -> Dim:
         raise FormatViolation(problem, rule)
     ends = [data[key] for key in ("min", "max", "multiple_of")]
     if any(type(end) is not int for end in ends if end is not None):
-        rule = "min, max and multiple_of must be integers"
+        rule = "min, max and multiple_of must be integers or null"
         raise FormatViolation(f"a dim is {shown(data)}", rule)
     if any(abs(end) >= 1 << 40 for end in ends if end is not None):
-        rule = "its numbers must be below 2^40"
+        rule = "min, max and multiple_of must be below 2^40 in absolute value"
         raise FormatViolation(f"a dim is {shown(data)}", rule)
     if not isinstance(data["name"], str) or len(data["name"]) > MAX_TEXT_LENGTH:
-        rule = f"its name must be a string of at most {MAX_TEXT_LENGTH:,} characters"
+        rule = f"name must be a string of at most {MAX_TEXT_LENGTH:,} characters"
         raise FormatViolation(f"a dim is {shown(data)}", rule)
     return Dim(data["name"], *ends)

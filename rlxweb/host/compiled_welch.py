@@ -64,15 +64,15 @@ def welch_kernel_key(spec: WelchSpec, k: int) -> WelchKernelKey | str:
     there is none.
     """
     if spec.is_complex:
-        return "complex samples are computed by NumPy only"
+        return "only NumPy supports complex samples"
     if spec.average != "mean":
-        return f"average='{spec.average}' is computed by NumPy only"
+        return f"only NumPy supports average='{spec.average}'"
     if not spec.one_sided:
-        return "two-sided spectra are computed by NumPy only"
+        return "only NumPy supports two-sided spectra"
     if spec.nfft > MAX_TRANSFORM_LENGTH:
         return (
-            f"transforms of more than {MAX_TRANSFORM_LENGTH:,} samples are computed by "
-            "NumPy only"
+            "only NumPy supports transforms of more than "
+            f"{MAX_TRANSFORM_LENGTH:,} samples"
         )
     kernel_types = _KERNEL_TYPES[spec.dtype]
     search_bins = _MIN_SEARCH_BINS

@@ -27,11 +27,11 @@ def unsupported_reason(spec: WelchSpec) -> str:
     can.
     """
     if spec.is_complex or not spec.one_sided:
-        return "two-sided spectra are computed from whole transforms only"
+        return "two-sided spectra need the full transform, not individual bins"
     if spec.average != "mean":
-        return f"average='{spec.average}' is computed from whole spectra only"
+        return f"average='{spec.average}' needs the full spectrum, not individual bins"
     if spec.detrend == "linear":
-        return "detrend='linear' needs whole transforms"
+        return "detrend='linear' needs the full transform, not individual bins"
     if spec.nperseg % spec.hop:
         return (
             f"the hop ({spec.hop}) does not divide the segment length ({spec.nperseg})"

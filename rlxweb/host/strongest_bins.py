@@ -57,19 +57,19 @@ def strongest_bins(
         raise UsageError(
             _CONTEXT,
             f"the power has shape {power.shape}",
-            "expected 2 axes: rows, bins",
+            "expected shape (rows, bins)",
         )
     if power.dtype.kind != "f":
         raise DTypeError(
-            _CONTEXT, f"the power is {power.dtype}", "expected a float dtype"
+            _CONTEXT, f"the power is {power.dtype}", "expected a floating-point dtype"
         )
     n_rows, n_bins = power.shape
     if not 1 <= k <= n_bins:
         raise UsageError(
             _CONTEXT,
             f"k is {k}",
-            f"it must be 1 to {n_bins}, the number of bins",
-            "ask for fewer bins or give a larger nperseg or nfft",
+            f"must be 1 to {n_bins}, the number of bins",
+            "request fewer bins, or use a larger nperseg or nfft",
         )
     bins = np.empty((n_rows, k), np.int64)
     top_power = np.empty((n_rows, k), power.dtype)

@@ -27,7 +27,9 @@ def welch_graph(
     reason = spec.host_only_reason
     if reason:
         raise Unsupported(
-            "welch on a device", reason, hint=Advice("use {}", device="cpu")
+            "welch on a device other than the CPU",
+            reason,
+            hint=Advice("use {}", device="cpu"),
         )
     graph = Graph("welch_peaks" if k else "welch")
     x = graph.input("x", shape, "f32")

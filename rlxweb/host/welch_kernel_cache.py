@@ -91,8 +91,8 @@ def _verify_kernel(kernel: CompiledWelchKernel, key: WelchKernelKey) -> None:
     if not is_right:
         raise DeviceError(
             f"compile {key}",
-            "the compiled code gives other results than NumPy",
-            "it is not used; NumPy computes instead",
+            "the results of the compiled code differ from those of NumPy",
+            "NumPy is used instead",
             "update llvmlite",
         )
 

@@ -101,11 +101,14 @@ class WelchSpec:
     def host_only_reason(self) -> str:
         """Reason why no device op computes this estimate; "" when one does."""
         if self.dtype not in ("float32", DIGITAL_DTYPE):
-            return f"the samples are {self.dtype} and devices compute float32"
+            return (
+                f"the samples are {self.dtype}, but every device except the CPU "
+                "computes in float32"
+            )
         if self.average != "mean":
-            return f"average='{self.average}' is computed by NumPy only"
+            return f"only NumPy supports average='{self.average}'"
         if not self.one_sided:
-            return "two-sided spectra are computed by NumPy only"
+            return "only NumPy supports two-sided spectra"
         return ""
 
     def check_dtype(self, dtype: np.dtype[Any], context: str = _CONTEXT) -> None:
@@ -116,8 +119,8 @@ class WelchSpec:
             raise DTypeError(
                 context,
                 f"the samples are {dtype}",
-                f"the estimate expects {self.dtype}",
-                "create the estimate for the dtype of the samples",
+                f"the estimate was created for {self.dtype}",
+                "create an estimate for the dtype of the samples",
             )
 
     def segments_per_row(self, n_samples: int) -> int:
@@ -131,7 +134,7 @@ class WelchSpec:
             raise UsageError(
                 _CONTEXT,
                 f"{n_segments} segments need {needed} samples",
-                f"the row has {n_samples}",
+                f"the signal has {n_samples}",
                 "pass a longer signal, a smaller nperseg or fewer segments",
             )
         return n_segments

@@ -102,7 +102,7 @@ def welch_power(
         raise UsageError(
             _CONTEXT,
             f"the samples have shape {x.shape}",
-            "expected 2 axes: rows, time",
+            "expected shape (rows, time)",
         )
     n_segments, n_freqs, dtype = _output_layout(spec, x.dtype, x.shape[1])
     power = np.empty((x.shape[0], n_freqs), dtype)

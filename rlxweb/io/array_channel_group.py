@@ -77,7 +77,9 @@ def _coerce_samples(array: Any, context: str) -> Samples:
     data = np.atleast_2d(as_array(array, context))
     if data.ndim != 2 or 0 in data.shape:
         raise ShapeError(
-            context, f"the array has shape {data.shape}", "expected (C, T) or (T,)"
+            context,
+            f"the array has shape {data.shape}",
+            "expected (channels, samples) or (samples,)",
         )
     if data.dtype.kind not in "iuf":
         raise DTypeError(
@@ -109,19 +111,19 @@ def _channel_texts(
             hint = (
                 ('use "" for an unknown unit')
                 if argument_name == "units"
-                else "give it a name"
+                else "pass a name for every channel"
             )
             raise UsageError(context, problem, "each entry must be a string", hint)
     texts = [*map(str, items)]
     if len(texts) != count:
-        problem = f"got {len(texts)} {argument_name}"
-        hint = f"pass {count}, or omit {argument_name}"
+        problem = f"the length of {argument_name} is {len(texts)}"
+        hint = f"pass one entry per channel, or omit {argument_name}"
         raise UsageError(context, problem, f"the array has {count} channels", hint)
     for text in texts:
         if any("\ud800" <= character <= "\udfff" for character in text):
             raise UsageError(
                 context,
                 f"{argument_name} contains {shown(text)}",
-                "must not contain unpaired surrogates",
+                "must not contain unpaired surrogates (half of a UTF-16 pair)",
             )
     return texts

@@ -144,7 +144,10 @@ class ByteSource(RecordingSource):
         """
         limit = file_limits.max_unpacked_nbytes(self.nbytes)
         self.check_limit(
-            f"bytes in {part}", nbytes, limit, "write the file in smaller parts"
+            f"bytes in {part}",
+            nbytes,
+            limit,
+            "write the data in smaller chunks, pages or files",
         )
 
     def peek(self, offset: int, nbytes: int) -> bytes:

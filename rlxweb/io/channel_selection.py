@@ -21,8 +21,8 @@ _TRIGGER = re.compile(
 _WILDCARD = re.compile(r"[*?\[]")
 _FIRST_SUFFIX = " (1)"
 _MAX_SHOWN_LENGTH = 60  # of a name in a message
-ANNOTATIONS_REASON = "holds annotations (text)"
-TRIGGER_REASON = "holds triggers or status bits, not a signal"
+ANNOTATIONS_REASON = "contains annotations (text)"
+TRIGGER_REASON = "contains triggers or status bits, not a signal"
 
 
 def is_trigger(label: str) -> bool:
@@ -134,7 +134,7 @@ def exclude_channels(
     )
     if not remaining:
         problem = f"all {len(selected)} channels are excluded"
-        raise UsageError(context, problem, hint="keep at least one channel")
+        raise UsageError(context, problem, hint="exclude fewer channels")
     return remaining
 
 
@@ -235,11 +235,11 @@ def _match_channels(
     if pattern_matches:
         return pattern_matches
     rest = f", … and {len(names) - 12} more" if len(names) > 12 else ""
-    count = f"{len(names)} channel{'s' * (len(names) != 1)}"
+    available = "1 channel is" if len(names) == 1 else f"{len(names)} channels are"
     raise UnknownName(
         context,
         f"no channel is named {_quote_name(entry)}",
-        f"{count}: {', '.join(_truncate(n) for n in names[:12])}{rest}",
+        f"{available} available: {', '.join(map(_truncate, names[:12]))}{rest}",
         did_you_mean(entry, names)
         or "pass one of these names, or a pattern such as 'EEG*'",
     )
@@ -269,11 +269,11 @@ def _ambiguous_error(
     ]
     return UsageError(
         context,
-        f"{len(positions)} channels are named {_quote_name(entry)}",
+        f"{len(positions)} channels match {_quote_name(entry)}",
         "a name must select exactly one channel",
         "pass one of "
         f"{', '.join(map(_quote_name, suggestions))}{' …' * (len(positions) > 3)}; "
-        f"or select every name with this prefix: {_quote_name(entry + '*')}",
+        f"or pass {_quote_name(entry + '*')} to select all names with this prefix",
     )
 
 

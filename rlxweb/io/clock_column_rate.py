@@ -194,8 +194,8 @@ def ramp_warning(name: str, step: float) -> str:
     """Return the warning about a channel that looks like a clock."""
     return (
         f"column {name!r} increases by {step:.6g} in every row, like a clock or "
-        "row numbers, but is read as a channel: exclude it, or rename it to "
-        "'time_s' if it is the clock"
+        "row numbers, but is read as a channel: exclude the column, or rename it "
+        "to 'time_s' if it contains the sample times in seconds"
     )
 
 
@@ -220,7 +220,7 @@ def rate_in_likely_unit(name: ClockName, first: float, step: float) -> ClockRate
         )
         problem = (
             f"is in {unit_name} according to its name, but {size:.3g} {unit_name} "
-            "is not a valid date"
+            "since 1970 is not a valid date"
         )
         return _doubtful_rate(problem, scales, step)
     if (
@@ -268,7 +268,7 @@ def _doubtful_rate(problem: str, scales: Sequence[float], step: float) -> ClockR
     """Return a clock rate with a problem that lists the rate for each possible unit."""
     rates = tuple(1 / (step * scale) for scale in scales)
     alternatives = ", ".join(
-        f"{rate:.6g} Hz if it is in {_UNIT_NAMES.get(scale, f'{scale:g} s')}"
+        f"{rate:.6g} Hz if the unit is {_UNIT_NAMES.get(scale, f'{scale:g} s')}"
         for rate, scale in zip(rates, scales, strict=True)
     )
     return ClockRate(
@@ -322,14 +322,14 @@ def reconcile_rates(
         math.isclose(stated_rate, rate, rel_tol=tolerance) for rate in rates
     ):
         raise source.error(
-            "the file states conflicting sampling rates",
+            "the file declares conflicting sampling rates",
             f"{stated_by}: {stated_rate:.10g} Hz, {subject}: {rates[0]:.10g} Hz",
-            f"{subject} {clock.problem}" if clock.problem else "keep only one of them",
+            f"{subject} {clock.problem}" if clock.problem else "remove the wrong one",
         )
     if rates and clock.fs is None:
         source.warn(
             f"{subject} {clock.problem}; samples are read without gaps at "
-            f"{stated_rate:.6g} Hz, the rate stated by {stated_by}"
+            f"{stated_rate:.6g} Hz, the rate declared by {stated_by}"
         )
     return stated_rate, 1e-9, None
 
@@ -371,7 +371,8 @@ def find_rate(
     scale = 1 / (step * unit_clock.measured_rates[0])
     if not 1 / file_limits.MAX_HZ <= step * scale <= 1 / file_limits.MIN_HZ:
         return ClockRate(
-            problem=f"increases by {step:.3g} per row, which gives no supported rate"
+            problem=f"increases by {step:.3g} per row; the sampling rate would be "
+            f"outside {file_limits.MIN_HZ:g} to {file_limits.MAX_HZ:g} Hz"
         )
     float_spacing = float(8 * np.spacing(max(abs(first), abs(last))))
     fs = 1 / (step * scale)
@@ -457,12 +458,15 @@ def _measure_uneven_clock(
         total += float(usual_steps.sum())
         count += usual_steps.size
     rate = count / (total * scale) if total > 0 else 1 / (usual_step * scale)
-    findings = [f"{gaps} gap{'s' * (gaps != 1)}"]
+    findings = []
     if gaps:
-        findings[0] += f" of up to {longest_gap * scale:.6g} s"
+        findings.append(
+            f"{gaps} gap{'s' * (gaps != 1)} of up to {longest_gap * scale:.6g} s"
+        )
     if bad_steps:
         findings.append(
-            f"{bad_steps} step{'s' * (bad_steps != 1)} backwards or without a time"
+            f"{bad_steps} step{'s' * (bad_steps != 1)} with a decreasing or "
+            "missing time"
         )
     location = location.format((row if first_bad_row is None else first_bad_row) + 1)
     if not gaps and not bad_steps:

@@ -107,7 +107,7 @@ class _CsvTable:
         if len(lines) != n_lines + (not is_last):
             raise self.source.error(
                 "the file changed while it was being read",
-                f"expected {n_lines} rows, got {len(lines)}",
+                f"expected {n_lines} rows, got {len(lines) - (not is_last)}",
                 "open the recording again",
             )
         return lines[start - first_rows[block] : min(n_lines, stop - first_rows[block])]
@@ -173,8 +173,8 @@ class _CsvTable:
         if len(cells) != self.n_columns:
             raise self.source.error(
                 f"{self._line_name(row)} has {len(cells)} cells",
-                f"expected {self.n_columns} as in every other row",
-                "the table may be truncated or mixed with other data; repair that line",
+                f"expected {self.n_columns}, as in the other rows",
+                "repair this line: the table may be truncated or mixed with other data",
             )
         return cells
 
@@ -258,11 +258,13 @@ def _describe(
     """Describe a column; `clock_name_text` is its name, or "time" if it holds times."""
     name = names[column]
     if column == clock_column:
-        return FileChannel(name, "", "is the clock of the table", is_selectable=False)
+        return FileChannel(
+            name, "", "is the clock column of the table", is_selectable=False
+        )
     if value is None:
-        return FileChannel(name, "", "holds text", is_selectable=False)
+        return FileChannel(name, "", "contains text", is_selectable=False)
     if parse_clock_name(clock_name_text) is not None:
-        return FileChannel(name, "", "is another clock of the table")
+        return FileChannel(name, "", "is another clock column of the table")
     if column == 0 and not name and any(names):
         return FileChannel(name, "", "has no name and looks like row numbers")
     warning = (
@@ -294,7 +296,7 @@ def _read_head_lines(source: ByteSource) -> tuple[list[str], list[int]]:
             "the first line has no valid line ending",
             "lines must end with a line feed and be at most "
             f"{file_limits.LINE_NBYTES} bytes long",
-            "save the table with standard line endings",
+            "save the table with LF or CRLF line endings",
         )
     return lines, offsets
 

@@ -22,7 +22,7 @@ def check_free_space(source: RecordingSource, nbytes: int, hint: str) -> None:
         raise NotWritten(
             source.context,
             "the decompressed data does not fit into the temporary folder",
-            f"it needs {nbytes} bytes, {free} are free",
+            f"{nbytes} bytes must be written, {free} bytes are free",
             hint,
         )
 
@@ -42,5 +42,5 @@ def write_chunk(source: RecordingSource, out: IO[bytes], chunk: bytes) -> None:
             source.context,
             "the file cannot be decompressed to the temporary folder "
             f"({error_reason(error)})",
-            hint="free space in that folder, or set another (TMPDIR)",
+            hint="make space in the temporary folder, or set TMPDIR to another folder",
         ) from error

@@ -44,7 +44,7 @@ from rlxweb.io.pcm import decode_int24
 
 _CHUNK_NBYTES = 4 << 20
 _GUESSED_DURATION = (
-    "the header states a data record duration of 0 s; 1 s is used, as in MNE"
+    "the header declares a data record duration of 0 s; 1 s is assumed, as in MNE"
 )
 
 
@@ -117,7 +117,7 @@ def _describe_signal(signal: EdfSignal) -> FileChannel:
     """Describe a signal as a channel of the file."""
     for exclusion_reason, applies in (
         (ANNOTATIONS_REASON, signal.is_annotation),
-        ("holds no samples", signal.samples_per_record == 0),
+        ("contains no samples", signal.samples_per_record == 0),
         (signal.calibration_problem, bool(signal.calibration_problem)),
     ):
         if applies:
@@ -214,8 +214,10 @@ def _read_annotations(source: ByteSource, header: EdfHeader) -> tuple[Annotation
                 )
         source.check_limit("annotations", len(annotations), MAX_ANNOTATIONS)
     if non_utf8_texts:
+        count = len(non_utf8_texts)
+        subject = "1 annotation is" if count == 1 else f"{count} annotations are"
         source.warn_once(
-            f"{len(non_utf8_texts)} annotations are not UTF-8, which EDF+ "
-            f"requires, and are read as Latin-1: {shown(non_utf8_texts[0])}"
+            f"EDF+ requires UTF-8, but {subject} not valid UTF-8 (first: "
+            f"{shown(non_utf8_texts[0])}); Latin-1 is used instead"
         )
     return tuple(sorted(annotations))

@@ -187,14 +187,14 @@ def _count_records(
             )
     elif available < declared:
         source.warn(
-            f"the file is truncated: the header states {declared} data records, "
+            f"the file is truncated: the header declares {declared} data records, "
             f"the file has {available}{remainder_text}; the last "
             f"{(declared - available) * record_s:.6g} s are missing"
         )
     elif available > declared or extra_nbytes:
         source.warn(
-            f"the file is longer than stated: the header states {declared} data "
-            f"records, all {available} in the file are read{remainder_text}"
+            f"the file is longer than declared: the header declares {declared} data "
+            f"records; all {available} in the file are read{remainder_text}"
         )
     return available
 
@@ -316,6 +316,7 @@ def _parse_duration(source: ByteSource, field: bytes) -> float:
     value = _parse_number(field)
     if not math.isfinite(value) or value < 0:
         raise source.error(
-            f"the header field 'duration of a data record' is {_field_text(field)!r}"
+            f"the header field 'duration of a data record' is {_field_text(field)!r}",
+            "must be a number of seconds, at least 0",
         )
     return value

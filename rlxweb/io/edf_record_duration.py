@@ -98,10 +98,11 @@ def choose_record_layout(
         rates = ", ".join(f"{group.fs:.10g}" for group in groups)
         raise UsageError(
             context,
-            f"no data record duration gives whole numbers of samples at {rates} Hz",
-            f"within 8 characters and {_MAX_RECORD_NBYTES} bytes, the smallest "
-            f"rate error is {rate_errors[best]:.2g}; the limit is "
-            f"{_MAX_RATE_ERROR:g}",
+            "no data record duration gives a whole number of samples at every rate "
+            f"({rates} Hz)",
+            f"the smallest relative rate error is {rate_errors[best]:.2g}, the limit "
+            f"is {_MAX_RATE_ERROR:g} (a duration has at most {_FIELD_WIDTH} characters"
+            f", a record at most {_MAX_RECORD_NBYTES} bytes)",
             "resample all channels to one rate, or write one file per rate",
         )
     samples_per_record = tuple(

@@ -62,7 +62,7 @@ def read_record_onset(
     match = _ONSET.match(raw)
     if match is None:
         raise source.error(
-            f"data record {record} of the {header.version} file has no time"
+            f"data record {record} of the {header.version} file has no start time"
         )
     return float(match.group(1)), len(match.group(2) or b"")
 
@@ -81,7 +81,7 @@ def find_record_runs(source: ByteSource, header: EdfHeader) -> tuple[RecordRun, 
     if not time_signals:
         raise source.error(
             f"the {header.version} file has no annotation channel",
-            "the annotation channel must contain the record times",
+            "an annotation channel must contain the record times",
         )
     onsets = [
         read_record_onset(source, header, time_signals[0], record)
@@ -110,8 +110,8 @@ def find_record_runs(source: ByteSource, header: EdfHeader) -> tuple[RecordRun, 
         max_deviation = max(max_deviation, abs(onset - expected_onset))
     if max_deviation > tolerance:
         source.warn(
-            "data record times deviate from the sampling rate by up to "
-            f"{max_deviation:.3g} s: sample times follow the rate"
+            f"the data record times differ by up to {max_deviation:.3g} s from the "
+            "times computed from the sampling rate: the computed times are used"
         )
     return tuple(runs)
 
@@ -141,8 +141,8 @@ def check_continuous(source: ByteSource, header: EdfHeader) -> None:
             return
     if n_records > _MAX_CHECKED_RECORDS and None not in ends:
         source.warn(
-            f"the header states no gaps ({header.version}), but the start of the "
-            f"last data record is off by {deviation:.6g} s: samples are read "
+            f"the header declares no gaps ({header.version}), but the start time of "
+            f"the last data record deviates by {deviation:.6g} s: samples are read "
             "without gaps"
         )
         return
@@ -167,21 +167,21 @@ def check_continuous(source: ByteSource, header: EdfHeader) -> None:
     ]
     gaps = [(record, delay) for record, delay in delays if delay > tolerance]
     overlaps = [(record, delay) for record, delay in delays if delay < -tolerance]
-    claim = f"the header states no gaps ({header.version})"
-    rule = "samples are read without gaps, annotations keep their times"
+    claim = f"the header declares no gaps ({header.version})"
+    rule = "samples are read without gaps; annotation times are not changed"
     if gaps or overlaps:
         gap_count = f"{len(gaps)} gap{'s' * (len(gaps) != 1)}"
         gap_seconds = sum(delay for _, delay in gaps)
         overlap_text = (
-            f" and {len(overlaps)} overlap{'s' * (len(overlaps) != 1)} of "
-            f"{-sum(delay for _, delay in overlaps):.6g} s"
+            f" and {len(overlaps)} overlap{'s' * (len(overlaps) != 1)} ("
+            f"{-sum(delay for _, delay in overlaps):.6g} s in total)"
             if overlaps
             else ""
         )
         first_record = min([*gaps, *overlaps])[0]
         source.warn(
-            f"{claim}, but the data record times have {gap_count} of "
-            f"{gap_seconds:.6g} s{overlap_text}, the first at "
+            f"{claim}, but the data record times have {gap_count} "
+            f"({gap_seconds:.6g} s in total){overlap_text}, the first at "
             f"{first_record * header.record_s:.6g} s: {rule}"
         )
     elif onsets:
@@ -189,8 +189,8 @@ def check_continuous(source: ByteSource, header: EdfHeader) -> None:
         deviation -= (onsets[-1][0] - onsets[0][0]) * header.record_s
         if abs(deviation) > tolerance:
             source.warn(
-                "data record times deviate from the sampling rate by up to "
-                f"{abs(deviation):.3g} s: sample times follow the rate"
+                f"the data record times differ by up to {abs(deviation):.3g} s from "
+                "the times computed from the sampling rate: the computed times are used"
             )
 
 
@@ -227,11 +227,15 @@ def warn_about_gaps(
         next_run.start_s - end for next_run, end in zip(runs[1:], ends, strict=False)
     ]
     if gaps:
-        gap_count = "a gap" if len(gaps) == 1 else f"{len(gaps)} gaps,"
-        first = "" if len(gaps) == 1 else f", the first {gaps[0]:.6g} s"
+        gaps_text = (
+            f"a gap of {gaps[0]:.6g} s"
+            if len(gaps) == 1
+            else f"{len(gaps)} gaps, {sum(gaps):.6g} s in total, the first of "
+            f"{gaps[0]:.6g} s"
+        )
         source.warn(
-            f"the recording has {gap_count} of {sum(gaps):.6g} s{first} after "
-            f"{ends[0]:.6g} s: missing samples are NaN, and no segment spans a gap"
+            f"the recording has {gaps_text} at {ends[0]:.6g} s: missing samples are "
+            "NaN, and no segment spans a gap"
         )
 
 

@@ -135,7 +135,7 @@ def write_edf(file: IO[bytes], job: WriteJob) -> tuple[WrittenGroup, ...]:
         raise UsageError(
             job.context,
             f"got {n_channels} channels",
-            f"{kind} supports at most {_MAX_CHANNELS} besides the annotation channel",
+            f"{kind} supports at most {_MAX_CHANNELS}, plus the annotation channel",
             Advice("select fewer channels: {}", channels=Blank("NAMES")),
         )
     record_layout = choose_record_layout(job.groups, _SAMPLE_NBYTES[kind], job.context)
@@ -287,22 +287,22 @@ def _record_losses(job: WriteJob, record_layout: EdfRecordLayout) -> None:
         n_padded = n * record_layout.n_records - group.n_samples
         if n_padded:
             job.losses.append(
-                f"the last data record is padded: {n_padded} samples at "
-                f"{group.fs:g} Hz repeat the last of {group.n_samples}"
+                f"the last data record is padded: the last of {group.n_samples} "
+                f"samples at {group.fs:g} Hz is repeated {n_padded} times"
             )
     for group, fs in zip(job.groups, record_layout.rates, strict=True):
         if not math.isclose(fs, group.fs, rel_tol=1e-9):
             job.losses.append(f"the rate {group.fs:.12g} Hz is stored as {fs:.12g} Hz")
     if job.begun is None:
         job.losses.append(
-            f"the time of day is unknown; {job.format_label} stores midnight"
+            f"the start time is unknown; {job.format_label} stores midnight"
         )
     n_changed = sum(not is_stored_exactly(note) for note in job.annotations)
     if n_changed:
         job.losses.append(
             f"{n_changed} of {len(job.annotations)} annotations are changed: "
-            f"{job.format_label} supports no empty or padded text, control "
-            "characters or negative durations"
+            f"{job.format_label} does not support empty texts, spaces around a "
+            "text, control characters or negative durations"
         )
 
 
@@ -319,11 +319,13 @@ def _edf_labels(names: Sequence[str], job: WriteJob) -> list[str]:
             suffix = f"~{n}"
             label = ascii_name[: _LABEL_WIDTH - len(suffix)] + suffix
         labels[label] = None
-    changed = [f"{a!r} is {b!r}" for a, b in zip(names, labels, strict=True) if a != b]
+    changed = [
+        f"{a!r} becomes {b!r}" for a, b in zip(names, labels, strict=True) if a != b
+    ]
     if changed:
         remainder = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         message = (
-            f"names are reduced to {_LABEL_WIDTH} ASCII characters: "
+            f"channel names are reduced to {_LABEL_WIDTH} ASCII characters: "
             f"{', '.join(changed[:4])}{remainder}"
         )
         job.losses.append(message)
@@ -366,7 +368,9 @@ def _identification(
     extended = f"{identification} samples={','.join(map(str, lengths))}"
     if len(extended) <= _IDENTIFICATION_WIDTH:
         return extended, date_text
-    job.losses.append("the header has no space for the unpadded lengths")
+    job.losses.append(
+        "the header has no space to store the number of samples before padding"
+    )
     return identification, date_text
 
 

@@ -74,7 +74,9 @@ def finest_scale(
     size = max(abs(min_value), abs(max_value))
     if not np.isfinite(size):
         raise UsageError(
-            context, f"samples reach {size:g}", "EDF supports only finite numbers"
+            context,
+            f"the largest absolute value of the samples is {size:g}",
+            "EDF supports only finite numbers",
         )
     physical_min = _format_limit(min_value, ROUND_FLOOR)
     physical_max = _format_limit(max_value, ROUND_CEILING)
@@ -85,9 +87,9 @@ def finest_scale(
     ):
         raise UsageError(
             context,
-            f"samples range from {min_value:.10g} to {max_value:.10g}",
-            f"EDF stores each limit in {_FIELD_WIDTH} characters, too few to "
-            "distinguish these",
+            f"the samples range from {min_value:.10g} to {max_value:.10g}",
+            f"EDF stores minimum and maximum in {_FIELD_WIDTH} characters each, too "
+            "few to distinguish these two values",
             "remove the offset (highpass), or write .npz",
         )
     return scale

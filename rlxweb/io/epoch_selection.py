@@ -172,7 +172,10 @@ def select_epochs(
     n_samples = nearest_sample_index(high - low, group.fs)
     if n_samples < 1:
         raise UsageError(
-            context, f"tmax is {high:g} s", f"must be greater than tmin, {low:g} s"
+            context,
+            f"tmax is {high:g} s",
+            f"must be greater than tmin, {low:g} s, so that an epoch has at least 1 "
+            "sample",
         )
     events: list[Annotation] = []
     out_of_range: list[Annotation] = []
@@ -211,8 +214,9 @@ def require_epochs(selection: EpochSelection, context: str, of_what: str = "") -
         hint = Advice("pass a larger {}", reject=Blank("UV"))
     raise UsageError(
         context,
-        f"no epoch{of_what} remains of {selection.n_annotations}: {', '.join(reasons)}",
-        f"the recording has {selection.group.seconds:g} s",
+        f"none of {selection.n_annotations} epochs{of_what} remains: "
+        f"{', '.join(reasons)}",
+        f"the recording is {selection.group.seconds:g} s long",
         hint,
     )
 
@@ -350,11 +354,14 @@ def _microvolts_per_unit(channel: Any, context: str) -> float:
     """
     scale = _MICROVOLTS.get(channel.unit)
     if scale is None:
-        unit = f"{channel.unit!r}" if channel.unit else "no known unit"
+        unit = f"the unit {channel.unit!r}" if channel.unit else "no known unit"
         raise UsageError(
             context,
             f"channel {channel.name!r} has {unit}",
-            "a limit in µV requires channels in volts",
-            Advice("select only channels in volts: {}", channels=Blank("NAMES")),
+            "a limit in µV requires channels with a unit of voltage (V, mV, µV, nV)",
+            Advice(
+                "select only channels with a unit of voltage: {}",
+                channels=Blank("NAMES"),
+            ),
         )
     return scale

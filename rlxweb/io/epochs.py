@@ -67,7 +67,7 @@ class Epochs:
 
         Errors   UnknownName, with the words there are
         """
-        find_annotations(self.events, around, "choosing epochs")
+        find_annotations(self.events, around, "selecting epochs")
         selected = [
             index
             for index, note in enumerate(self.events)
@@ -139,7 +139,8 @@ def epochs(
         raise UsageError(
             context,
             f"group is {group_index}",
-            f"the recording has {len(recording.groups)} groups",
+            f"the recording has {len(recording.groups)} "
+            f"group{'s' * (len(recording.groups) != 1)}, numbered from 0",
         )
     stretches = select_epochs(recording.groups[group_index], notes, tmin, tmax, context)
     if not coerce_bool("keep_bad", keep_bad, context):

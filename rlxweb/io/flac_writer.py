@@ -26,8 +26,8 @@ _MAX_UNRESTRICTED_FS: Final = 65_535
 """
 _HIGH_FS_STEP: Final = 10
 _RATE_RULE: Final = (
-    f"a whole rate from 1 to {_MAX_UNRESTRICTED_FS} Hz, or a multiple of 10 Hz up "
-    f"to {MAX_FS}"
+    f"an integer rate from 1 to {_MAX_UNRESTRICTED_FS} Hz, or a multiple of 10 Hz up "
+    f"to {MAX_FS} Hz"
 )
 _DEFAULT_BITS: Final = 24
 

@@ -67,27 +67,27 @@ def merge_obstacle(groups: Sequence[Group]) -> str:
         return f"the channels have {len(rates)} rates: {', '.join(rates)} Hz"
     first, second = groups[:2]
     difference = _pair_difference(first, second)
-    return f"for the groups at {rates[0]} Hz, {difference}"
+    return f"the groups at {rates[0]} Hz cannot be merged: {difference}"
 
 
 def _pair_difference(first: Group, second: Group) -> str:
     """Return the difference that prevents merging two groups; "" for none."""
     if not math.isclose(first.fs, second.fs, rel_tol=_RATE_TOLERANCE):
-        return f"one has {first.fs:.10g} Hz and one {second.fs:.10g} Hz"
+        return f"one has a rate of {first.fs:.10g} Hz, the other {second.fs:.10g} Hz"
     if abs(first.first - second.first) > 1:
         begins = (f"{group.first / group.fs:.10g} s" for group in (first, second))
-        return f"one starts at {' and one at '.join(begins)}"
+        return f"one starts at {', the other at '.join(begins)}"
     if first.n_samples != second.n_samples:
-        return f"one has {first.n_samples} samples and one {second.n_samples}"
+        return f"one has {first.n_samples} samples, the other {second.n_samples}"
     if first.gaps != second.gaps:
-        return "their gaps differ"
+        return "they have different gaps"
     if _common_dtype(first, second) is None:
         return (
-            f"one has dtype {first.dtype} and one {second.dtype}, which no common "
-            "dtype can hold"
+            f"one has dtype {first.dtype}, the other {second.dtype}; no dtype "
+            "represents both exactly"
         )
     shared = [name for name in first.names if name in second.names]
-    return f"both have a channel {shared[0]!r}" if shared else ""
+    return f"both have a channel named {shared[0]!r}" if shared else ""
 
 
 def _common_dtype(first: Group, second: Group) -> np.dtype[np.generic] | None:

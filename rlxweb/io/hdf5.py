@@ -192,7 +192,7 @@ def _read_array(
     )
     clock, clock_source = _sibling_clock(source, data.parent, n_samples)
     fs, tolerance, timing = reconcile_rates(
-        source, metadata.fs, "attributes", clock, clock_source
+        source, metadata.fs, "the attributes", clock, clock_source
     )
     stored_dtype = native_dtype(data.dtype)
     stream = ChannelStream(
@@ -255,11 +255,12 @@ def select_array(
     if not candidates:
         raise source.error(
             "the file contains no array suitable as a recording",
-            f"expected numbers with 1 or 2 axes; arrays: {format_names(arrays)}",
+            "expected an array of numbers with 1 or 2 axes, got "
+            f"{format_names(arrays)}",
         )
     raise source.error(
         f"{len(candidates)} arrays are possible recordings: {format_names(candidates)}",
-        "exactly one array can be read",
+        "only one array can be read at a time",
         Advice("pass {}", array=Blank("NAME")),
     )
 
@@ -305,7 +306,7 @@ def array_orientation(
         raise source.error(
             f"{label} has {len(shape)} axes, shape {list(shape)}",
             "expected 1 axis (one channel) or 2 (channels, samples)",
-            "reshape the array, or save each part as an array",
+            "reshape the array, or save each part as a separate array",
         )
     check_array(source, data)
     _check_allocation(source, name, data)
@@ -351,14 +352,14 @@ def _check_allocation(source: ByteSource, name: str, data: Any) -> None:
     ):
         raise source.error(
             f"only {stored} of {nbytes} bytes of array {shown(name)} were written",
-            f"an array above {file_limits.HDF5_UNWRITTEN_NBYTES} bytes must have "
-            f"at least 1 in {file_limits.DEFLATE_RATIO} bytes written",
+            f"in an array of more than {file_limits.HDF5_UNWRITTEN_NBYTES} bytes, at "
+            f"least 1 in {file_limits.DEFLATE_RATIO} bytes must be written",
             "resize the array to the written part (h5py resize), or copy the file "
             "again",
         )
     source.warn(
-        f"part of array {shown(name)} was never written; it is read as the fill "
-        f"value {data.fillvalue}"
+        f"part of array {shown(name)} was never written; this part is read as the "
+        f"fill value {data.fillvalue}"
     )
 
 

@@ -163,7 +163,7 @@ def check_array(source: ByteSource, data: Any) -> None:
         raise source.error(
             f"{label} has a filter after deflate compression",
             "only a checksum may follow deflate",
-            "write the file again",
+            "write the file again without this filter",
         )
     for code, values in filters:
         # The number of elements that the filter makes room for.
@@ -171,7 +171,8 @@ def check_array(source: ByteSource, data: Any) -> None:
             if values[2] * data.dtype.itemsize > declared:
                 raise source.error(
                     f"the compression header of {label} is damaged",
-                    f"got {values[2]} elements in a chunk of {prod(data.chunks)}",
+                    f"the header declares {values[2]} elements per chunk, a chunk has "
+                    f"{prod(data.chunks)}",
                 )
 
 
@@ -242,12 +243,12 @@ class ChunkChecker:
         raw = self._data.id.read_direct_chunk(offset)[1]
         if self._is_szip and int.from_bytes(raw[:4], "little") > declared:
             raise _oversized_chunk_error(
-                self._source, self._data, "the compressed data states more bytes"
+                self._source, self._data, "the compressed data declares too many bytes"
             )
         is_deflated = self._is_deflated and not mask & self._not_deflated_bit
         if is_deflated and inflates_beyond(raw, declared):
             raise _oversized_chunk_error(
-                self._source, self._data, "it decompresses to more bytes"
+                self._source, self._data, "it decompresses to too many bytes"
             )
 
 
@@ -312,7 +313,7 @@ def read_small_array(
         return np.asarray(data[()])
     if not data.dtype.metadata or data.dtype.metadata.get("vlen") not in (str, bytes):
         raise source.error(
-            f"{label} contains {data.dtype.kind!r} objects",
+            f"{label} contains objects of dtype kind {data.dtype.kind!r}",
             "only numbers and text are supported",
             "write the array again as numbers or text",
         )
@@ -428,7 +429,7 @@ def _scan_heaps(source: ByteSource) -> int:
                 if size > source.nbytes:  # room would be made for all of it
                     raise source.error(
                         "a text heap in the file is damaged",
-                        f"the heap states {size} bytes, the file has {source.nbytes}",
+                        f"the heap declares {size} bytes, the file has {source.nbytes}",
                         "copy the file again from its source",
                     )
                 _check_heap(source, source.peek(offset - len(overlap) + position, size))
@@ -455,7 +456,7 @@ def _check_heap(source: ByteSource, heap: bytes) -> None:
         if step < 16 or position > len(heap):
             raise source.error(
                 "a text heap in the file is damaged",
-                f"got a text of {nbytes} bytes in a heap of {len(heap)}",
+                f"got a text of {nbytes} bytes in a heap of {len(heap)} bytes",
                 "copy the file again from its source",
             )
 
@@ -515,7 +516,7 @@ class _MatlabTreeChecker:
             if link is None or link.type != _HARD_LINK:
                 raise self._source.error(
                     f"{shown(name)} is a link",
-                    "MATLAB writes no links, and MNE would follow this one to any file",
+                    "MATLAB writes no links, and MNE would follow a link to any file",
                     _ONE_FILE_HINT,
                 )
             if depth == 0 and name.startswith(_REFERENCES_PREFIX):
@@ -546,7 +547,8 @@ class _MatlabTreeChecker:
         is_reference = bool(data.dtype.metadata and "ref" in data.dtype.metadata)
         if data.dtype.hasobject and not is_reference:
             raise source.error(
-                f"array {shown(data.name)} contains {data.dtype.kind!r} objects",
+                f"array {shown(data.name)} contains objects of dtype kind "
+                f"{data.dtype.kind!r}",
                 "MATLAB files contain only numbers and references",
             )
         levels = 0

@@ -175,9 +175,9 @@ class HttpRangeReader:
             raise self._file.http_error(response.status, response.reason)
         if isinstance(error, TimeoutError):
             raise self._file.error(
-                "the server sends no data",
-                f"no byte for {STALL_TIMEOUT_S:g} s; got {position - start} of "
-                f"{stop - start} bytes from offset {start}",
+                "the server stops sending data",
+                f"got {position - start} of {stop - start} bytes from offset {start}, "
+                f"then no byte for {STALL_TIMEOUT_S:g} s",
                 "try again later",
             )
         if error is not None and response.status == 0:
@@ -237,7 +237,11 @@ class HttpRangeReader:
             raise self._file.error(
                 "the server sends a different range than requested",
                 f"requested bytes from offset {position}, got "
-                f"{'no offset' if response.state is None else response.start}",
+                + (
+                    "a response without an offset"
+                    if response.state is None
+                    else f"bytes from offset {response.start}"
+                ),
                 "download the file first",
             )
         return response.data[: stop - position]
@@ -256,7 +260,7 @@ class HttpRangeReader:
         return self._file.error(
             "the server rejects the requested range (HTTP 416)",
             f"requested bytes from offset {position}, the file had {known_size} bytes",
-            "the file may have been truncated; open it again",
+            "open the file again: it may have been truncated",
         )
 
     def _accept_whole_file(self, response: _RangeResponse, stop: int) -> bytes:
@@ -285,8 +289,8 @@ class HttpRangeReader:
             return b""
         if content_length is None and not response.is_chunked:
             raise self._file.error(
-                "the server supports no range requests and states no file size, "
-                "so a truncated download cannot be detected",
+                "the server does not support range requests and does not send the file "
+                "size, so a truncated download cannot be detected",
                 hint="download the file first",
             )
         if not data:

@@ -114,7 +114,7 @@ class _SeekableAudioReader:
         if len(frames) < stop - start:
             raise self._source.error(
                 "the file ends early",
-                f"expected samples {start} to {stop}, got {len(frames)} of them",
+                f"expected samples {start} to {stop}, got {len(frames)} samples",
                 "copy the file again from its source",
             )
         samples = np.ascontiguousarray(frames[:, channels].T)
@@ -231,13 +231,15 @@ def _sample_count(
         and _has_mpeg_frames(remainder)
     ):
         raise source.error(
-            "the header states no length, and libsndfile estimates too few samples",
-            f"decoding {decoded_samples} samples ends at byte "
+            "the header declares no length, and libsndfile estimates too few samples",
+            f"the {decoded_samples} decoded samples end at byte "
             f"{decoder.end_offset} of {source.nbytes}",
-            "convert the file to FLAC or WAV, or rewrite the header",
+            "convert the file to FLAC or WAV, or write the length into the header",
         )
     if declared_nbytes > source.nbytes and decoded_samples < claimed:
-        missing = f"the header states {claimed} samples, the file has {decoded_samples}"
+        missing = (
+            f"the header declares {claimed} samples, the file has {decoded_samples}"
+        )
         source.warn(f"the file is truncated: {missing}")
     return decoded_samples
 

@@ -200,7 +200,7 @@ class _MatTagWalker:
             return self._skip_arrays((*path, field), [""], 1, end)
         shape = self._read_integers(_INT32, end)
         if len(shape) < 2:
-            raise _InvalidMatTag(f"an array has {len(shape)} axes")
+            raise _InvalidMatTag(f"an array has {len(shape)} axes, expected at least 2")
         nbytes = self._skip_element({_INT8}, end, max_kept_nbytes=_MAX_TEXT_NBYTES)
         name = field if path else self._element_bytes[:nbytes].decode("latin-1")
         path = (*path, name)
@@ -229,7 +229,9 @@ class _MatTagWalker:
         if not is_name:
             return
         if nbytes > _MAX_TEXT_NBYTES:
-            raise _InvalidMatTag(f"a file name has {nbytes} bytes")
+            raise _InvalidMatTag(
+                f"a file name has {nbytes} bytes, expected at most {_MAX_TEXT_NBYTES}"
+            )
         endianness = "le" if self._byte_order == "<" else "be"
         encodings = {
             4: f"utf-16-{endianness}",
@@ -249,7 +251,7 @@ class _MatTagWalker:
         nbytes = self._skip_element({_INT8}, end, max_kept_nbytes=_BUFFER_NBYTES)
         if width == 0 or nbytes % width or nbytes > _BUFFER_NBYTES:
             raise _InvalidMatTag(
-                f"got field names of {width} characters in {nbytes} bytes"
+                f"got {nbytes} bytes of field names with {width} bytes per name"
             )
         raw = self._element_bytes[:nbytes]
         return [
@@ -281,7 +283,7 @@ class _MatTagWalker:
             or nbytes > 256
             or expected_nbytes not in (0, nbytes)
         ):
-            raise _InvalidMatTag(f"got {nbytes} bytes of numbers")
+            raise _InvalidMatTag(f"got an array of integers with {nbytes} bytes")
         return struct.unpack(
             f"{self._byte_order}{nbytes // 4}I", self._element_bytes[:nbytes]
         )
@@ -307,7 +309,9 @@ class _MatTagWalker:
             else (first_word, nbytes)
         )
         if kind not in kinds or (is_small and nbytes > 4):
-            raise _InvalidMatTag(f"got an element of type {kind} and {nbytes} bytes")
+            raise _InvalidMatTag(
+                f"got an unexpected element of type {kind} with {nbytes} bytes"
+            )
         self._element_bytes, self._element_type = raw[4:], kind
         if not is_small:
             padded_nbytes = -(-nbytes // 8) * 8

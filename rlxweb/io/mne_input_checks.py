@@ -74,7 +74,7 @@ def check_fif_files(source: ByteSource) -> tuple[str, ...]:
         try:
             if part.read_head(2) == b"\x1f\x8b":
                 raise part.error(
-                    "the file is compressed with gzip",
+                    "this part of the split recording is compressed with gzip",
                     hint="decompress all parts of the recording",
                 )
             pending += _check_fif(part, path).items()
@@ -233,7 +233,7 @@ def _check_holds_raw_data(source: ByteSource, blocks: set[int]) -> None:
     content = next(
         (content for kind, content in _OTHER_BLOCKS.items() if kind in blocks), ""
     )
-    hint = "open the file with the raw data"
+    hint = "open the file that contains the raw data"
     if content == "epochs":
         hint = "pass epochs directly: rlxweb.welch_peaks(mne.read_epochs(…))"
     raise source.error(
@@ -369,7 +369,7 @@ def _check_gdf(
         raise source.error(
             f"the channels have {len(rates)} rates, {rates[0]} to {rates[-1]} "
             "samples per record",
-            "MNE would interpolate samples to reach a common rate",
+            "all channels must have the same rate, otherwise MNE interpolates samples",
             "save the recording as EDF, where every rate is read unchanged",
         )
     unknown = sorted({*fields[n_channels:]} - {*_GDF_TYPE_NBYTES})
@@ -382,8 +382,8 @@ def _check_gdf(
     (n_records,) = struct.unpack_from("<q", head, 236)
     if n_records < 0:
         raise source.error(
-            f"the header states {n_records} records",
-            "the header of a closed recording must state the number of records",
+            f"the header declares {n_records} records",
+            "the header of a closed recording must declare the number of records",
             "open the file in the program that wrote it, and save it again",
         )
     sizes = zip(fields[:n_channels], fields[n_channels:], strict=True)
@@ -404,7 +404,7 @@ def _check_gdf(
     if count * event_nbytes > source.nbytes - events_offset:
         raise source.error(
             "the event table is truncated or damaged",
-            f"{count} events need {count * event_nbytes} bytes, the file has "
+            f"{count} events need {count * event_nbytes} bytes, the table has "
             f"{source.nbytes - events_offset}",
             _COPY_AGAIN_HINT,
         )

@@ -52,7 +52,7 @@ _SUFFIXES: Final = {
     "GDF": (".gdf",),
     "EEGLAB": (".set",),
 }
-_STATE_CHANNEL_REASON: Final = "holds the system status, not a signal"
+_STATE_CHANNEL_REASON: Final = "contains the system status, not a signal"
 _BAD_CHANNEL_REASON: Final = "is marked bad in the file"
 _SKIP_DESCRIPTION: Final = "BAD_ACQ_SKIP"  # MNE's word for what FIF never recorded
 _BOUNDARY_DESCRIPTION: Final = re.compile(
@@ -102,7 +102,7 @@ def read_with_mne(source: ByteSource, kind: str) -> FileContents:
     companions: tuple[str, ...] = ()
     if not source.path:
         raise source.error(
-            f"{kind} files can only be read from a local disk (by MNE)",
+            f"{kind} files are read by MNE, which supports only local files",
             hint="download the file first, with all its companion files",
         )
     if kind == "FIF":
@@ -118,9 +118,9 @@ def read_with_mne(source: ByteSource, kind: str) -> FileContents:
     suffix = os.path.splitext(source.path)[1].lower()
     if suffix == ".mat":
         raise source.error(
-            "the MATLAB file has version 7 or older",
+            "the MATLAB file has format version 7 or older",
             "only MATLAB 7.3 files and EEGLAB .set files are supported",
-            "save it with -v7.3, or rename it to .set if it is an EEGLAB set",
+            "save the file with -v7.3, or rename it to .set if it is an EEGLAB set",
         )
     if suffix not in _SUFFIXES[kind]:
         raise source.error(
@@ -144,9 +144,10 @@ def _check_sample_files(
     for name in map(str, raw.filenames):
         if os.path.realpath(name) not in known:
             raise source.error(
-                f"MNE reads the samples from {shown(name)}",
-                "the header does not name that file unambiguously",
-                "write the file again with a simple file name in the header",
+                f"MNE would read the samples from {shown(name)}, which the header does "
+                "not clearly name",
+                "the header must unambiguously name every file that contains samples",
+                "write the recording again with simple file names in the header",
             )
 
 
@@ -171,10 +172,10 @@ def _preload_samples(source: ByteSource, raw: Any) -> None:
     per block.
     """
     source.check_limit(
-        "bytes of samples in the .set",
+        "bytes of samples in the .set file",
         8 * len(raw.ch_names) * int(raw.n_times),
         file_limits.UNPACKED_NBYTES,
-        "save two files in EEGLAB: .fdt data is read in blocks",
+        "in EEGLAB, save the samples to a separate .fdt file, which is read in blocks",
     )
     with _translate_mne_errors(source, "EEGLAB"), _forward_mne_warnings(source):
         raw.load_data(verbose="WARNING")
@@ -346,10 +347,11 @@ def _warn_of_boundaries(source: ByteSource, notes: list[Annotation]) -> None:
     )
     times = {round(onset, 4) for onset in onsets if onset > _START_TOLERANCE_S}
     if times:
-        more = "" if len(times) == 1 else f" and {len(times) - 1} more places"
+        n_later = len(times) - 1
+        more = f" or {n_later} later one{'s' * (n_later > 1)}" if n_later else ""
         source.warn(
-            "the recording is joined from pieces: a segment across "
-            f"{min(times):.6g} s{more} mixes two of them"
+            "the recording was joined from several pieces: a segment that spans the "
+            f"boundary at {min(times):.6g} s{more} mixes samples of two pieces"
         )
 
 
@@ -360,11 +362,14 @@ def _inner_gaps(
     inner = tuple((a, b) for a, b in gaps if 0 < a < b < n_samples)
     if inner:
         n_missing = sum(b - a for a, b in inner)
-        gap_text = "a gap" if len(inner) == 1 else f"{len(inner)} gaps,"
+        gaps_text = (
+            f"a gap of {n_missing / fs:.6g} s"
+            if len(inner) == 1
+            else f"{len(inner)} gaps, {n_missing / fs:.6g} s in total, the first"
+        )
         source.warn(
-            f"the recording has {gap_text} of {n_missing / fs:.6g} s after "
-            f"{inner[0][0] / fs:.6g} s: missing samples are NaN, and no segment "
-            "spans a gap"
+            f"the recording has {gaps_text} at {inner[0][0] / fs:.6g} s: missing "
+            "samples are NaN, and no segment spans a gap"
         )
     return inner
 
@@ -398,7 +403,7 @@ class _MneReader:
         if samples.shape != (len(channels), stop - start):
             raise self._source.error(
                 "the file ends early",
-                f"expected samples {start} to {stop}, got {samples.shape[1]} of them",
+                f"expected samples {start} to {stop}, got {samples.shape[1]} samples",
                 "copy the file again from its source",
             )
         return np.asarray(samples * self._scales[list(channels), None])
@@ -423,7 +428,9 @@ def _gunzip_source(source: ByteSource) -> None:
                 source.check_limit(
                     "decompressed bytes", nbytes, file_limits.UNPACKED_NBYTES
                 )
-                check_free_space(source, len(chunk), "free space in that folder")
+                check_free_space(
+                    source, len(chunk), "make space in the temporary folder"
+                )
                 write_chunk(source, out, chunk)
         write_chunk(source, out, b"")
         if not decompressor.eof:

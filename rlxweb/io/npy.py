@@ -109,7 +109,7 @@ def parse_header(head: bytes, source: ByteSource) -> NpyHeader:
             hint="write the file again with numpy.save",
         ) from error
     if any(not 0 <= dim < 1 << 60 for dim in shape):
-        raise source.error(f"the NPY header states an invalid {_format_shape(shape)}")
+        raise source.error(f"the NPY header declares an invalid {_format_shape(shape)}")
     return NpyHeader(
         tuple(map(int, shape)), bool(is_fortran_order), dtype, stream.tell()
     )
@@ -176,8 +176,8 @@ def validate_orientation(
         is_short = available < header.nbytes
         raise source.error(
             "the file is truncated" if is_short else "the file is too long",
-            f"{_format_shape(header.shape)} of {header.dtype} needs "
-            f"{header.nbytes} bytes, the file has {available}",
+            f"an array of {_format_shape(header.shape)} and dtype {header.dtype} "
+            f"needs {header.nbytes} bytes, got {available}",
             "write the file again with numpy.save",
         )
     return n_channels, n_samples, is_channel_major
@@ -268,7 +268,7 @@ def _orientation(
         raise source.error(
             f"the array has {len(shape)} axes, {_format_shape(shape)}",
             "expected 1 axis (one channel) or 2 (channels, samples)",
-            "reshape the array, or save each part as a file",
+            "reshape the array, or save each part to a separate file",
         )
     if len(shape) == 1:
         return 1, shape[0], True

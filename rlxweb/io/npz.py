@@ -180,13 +180,13 @@ class _NpzArchive:
         if not candidates:
             raise self.source.error(
                 "the file contains no array suitable as a recording",
-                "expected numbers with 1 or 2 axes; arrays: "
+                "expected an array of numbers with 1 or 2 axes, got "
                 f"{format_names(self.members)}",
             )
         raise self.source.error(
             f"{len(candidates)} arrays are possible recordings: "
             f"{format_names(candidates)}",
-            "exactly one array can be read",
+            "only one array can be read at a time",
             Advice("pass {}", array=Blank("NAME")),
         )
 
@@ -215,7 +215,7 @@ class _NpzArchive:
         """Return the reason why an array has no rate."""
         rate_name = self.rate_array_name(name)
         if rate_name in self.members:
-            return f"{rate_name!r} is not a valid rate; it must be one number above 0"
+            return f"array {rate_name!r} is not a valid rate (one number above 0)"
         return f"the file has no array {rate_name!r}"
 
     def find_clock(self, name: str, n_samples: int) -> tuple[ClockRate, str]:
@@ -288,7 +288,7 @@ class _NpzArchive:
             write_chunk(self.source, out, b"")
             if out.tell() != info.file_size:
                 raise zipfile.BadZipFile(
-                    f"the archive states {info.file_size} bytes, the array has "
+                    f"the archive declares {info.file_size} bytes, the array has "
                     f"{out.tell()}"
                 )
         except BaseException:
@@ -302,7 +302,8 @@ class _NpzArchive:
         if refusal := _unreadable_reason(info):
             raise self.source.error(
                 f"array {name!r} {refusal}",
-                "only stored and deflated members are supported",
+                "arrays must not be encrypted, and deflate is the only supported "
+                "compression",
                 "write the file with numpy.savez or savez_compressed",
             )
         with self.file.open(info) as member:
@@ -340,7 +341,7 @@ class _NpzArchive:
         fs = float(value.item()) if value.size == 1 and value.dtype.kind in "iuf" else 0
         if math.isfinite(fs) and fs > 0:
             return fs
-        self.source.warn(f"{name!r} is not a valid rate and is ignored")
+        self.source.warn(f"array {name!r} is not a valid rate and is ignored")
         return None
 
     def _read_start_time(self, name: str) -> float | None:
@@ -351,7 +352,7 @@ class _NpzArchive:
             begun = float(value.item())
             if 0 <= begun < 2 * SECONDS_PER_DAY:
                 return begun
-        self.source.warn(f"{name!r} is not a valid time of day and is ignored")
+        self.source.warn(f"array {name!r} is not a valid time of day and is ignored")
         return None
 
     def _read_date(self, name: str) -> datetime.date | None:
@@ -360,7 +361,7 @@ class _NpzArchive:
             return None
         day = parse_iso_date(value.item()) if value.size == 1 else None
         if day is None:
-            self.source.warn(f"{name!r} is not a valid date and is ignored")
+            self.source.warn(f"array {name!r} is not a valid date and is ignored")
         return day
 
     def _read_annotations(self, name: str) -> tuple[Annotation, ...]:
@@ -375,7 +376,9 @@ class _NpzArchive:
             annotations = _parse_annotations(value)
             if annotations is not None:
                 return tuple(sorted(annotations))
-        self.source.warn(f"{name!r} does not contain valid annotations and is ignored")
+        self.source.warn(
+            f"array {name!r} does not contain valid annotations and is ignored"
+        )
         return ()
 
     def _read_texts(self, name: str) -> tuple[str, ...]:
@@ -386,7 +389,7 @@ class _NpzArchive:
             value = np.char.decode(value.astype(np.bytes_), "utf-8", "replace")
         if value.dtype.kind == "U" and value.ndim <= 1 and _is_valid_text(value):
             return tuple(map(str, value.reshape(-1)))
-        self.source.warn(f"{name!r} does not contain valid names and is ignored")
+        self.source.warn(f"array {name!r} does not contain valid text and is ignored")
         return ()
 
     def _read_metadata_array(
@@ -401,7 +404,7 @@ class _NpzArchive:
             header = self.read_header(name)
             refusal = _invalid_metadata_reason(header, info.file_size, max_nbytes)
         if refusal or header is None:
-            self.source.warn(f"{name!r} {refusal} and is ignored")
+            self.source.warn(f"array {name!r} {refusal} and is ignored")
             return None
         raw = self.read_member(info)
         return np.frombuffer(raw, header.dtype, -1, header.data_offset).reshape(
@@ -434,7 +437,7 @@ def _invalid_metadata_reason(header: NpyHeader, nbytes: int, max_nbytes: int) ->
     if nbytes > max_nbytes:
         return f"has {nbytes} bytes, more than the limit of {max_nbytes},"
     if header.data_offset + header.nbytes != nbytes or not header.nbytes:
-        return f"has {nbytes} bytes, its header states {header.nbytes},"
+        return f"has {nbytes} bytes, but its header declares {header.nbytes},"
     return ""
 
 

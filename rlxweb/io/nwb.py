@@ -184,8 +184,8 @@ def _electrode_labels(
     texts = [_to_text(value) for value in read_small_array(source, labels).ravel()]
     if not all(0 <= row < len(texts) for row in rows):
         source.warn(
-            "some electrodes are not in the electrode table; channels are numbered "
-            "instead"
+            "some electrodes are missing from the electrode table; channels are "
+            "numbered instead of named"
         )
         return [""] * n_channels
     return [texts[row] if column != "id" else f"electrode {texts[row]}" for row in rows]
@@ -223,7 +223,8 @@ def _read_scale(
     if not (np.isfinite(gains).all() and gains.all() and math.isfinite(offset)):
         raise source.error(
             f"conversion is {conversion:g}, offset is {offset:g}",
-            "both must be finite, and no conversion may be 0",
+            "conversion and offset must be finite, and the conversion of each channel "
+            "must not be 0",
         )
     return _NwbScale(gains, offset * factor, "" if unit in ("n/a", "unknown") else unit)
 

@@ -114,7 +114,7 @@ def read_parquet(source: ByteSource) -> FileContents:
     )
     clock_label = f"column {names[clock_index]!r}"
     fs, tolerance, timing = reconcile_rates(
-        source, schema_metadata.fs, "schema", clock, clock_label
+        source, schema_metadata.fs, "the schema", clock, clock_label
     )
     sample_columns = [
         i
@@ -140,7 +140,8 @@ def read_parquet(source: ByteSource) -> FileContents:
         uncertain_timing=timing,
     )
     rate_note = (
-        f"no column is a clock, and the schema has no {' or '.join(RATE_ATTRIBUTES)}"
+        "no clock column was found, and the schema metadata has no entry "
+        f"{' or '.join(RATE_ATTRIBUTES)}"
     )
     begun = schema_metadata.begun
     if begun is None and clock_index >= 0:
@@ -171,18 +172,20 @@ def _describe_channel(
     name = columns.names[index]
     unit = schema_metadata.units.get(name) or columns.unit(index)
     if is_clock:
-        return FileChannel(name, "", "is the clock of the table", is_selectable=False)
+        return FileChannel(
+            name, "", "is the clock column of the table", is_selectable=False
+        )
     if not columns.is_numeric(index):
         return FileChannel(
             name,
             "",
-            f"holds {columns.describe_type(index)}, not numbers",
+            f"contains {columns.describe_type(index)}, not numbers",
             is_selectable=False,
         )
     if name.startswith(_PANDAS_INDEX_PREFIX):
         return FileChannel(name, "", "is the index of a pandas table")
     if parse_clock_name(columns.clock_search_names[index]) is not None:
-        return FileChannel(name, unit, "is another clock of the table")
+        return FileChannel(name, unit, "is another clock column of the table")
     doubt = "" if ramp_slope is None else ramp_warning(name, ramp_slope)
     return FileChannel(
         name, unit, TRIGGER_REASON if is_trigger(name) else "", warning=doubt
@@ -432,8 +435,9 @@ def _parse_schema_metadata(
         fields = {}
     elif fields["recording"] != METADATA_VERSION:
         raise source.error(
-            "the file was written by a newer rlxweb",
-            f"expected version {METADATA_VERSION}, got {shown(fields['recording'])}",
+            "the file was written by a newer version of rlxweb",
+            f"expected metadata version {METADATA_VERSION}, got "
+            f"{shown(fields['recording'])}",
         )
     attrs = _parse_json(metadata.get("PANDAS_ATTRS", b""))
     schema_rates = {

@@ -39,8 +39,8 @@ def write_columns(file: IO[bytes], job: WriteJob) -> tuple[WrittenGroup, ...]:
     if type_name not in get_args(ColumnType):
         raise UsageError(
             job.context,
-            f"samples are {type_name}",
-            "this dtype is not supported by Parquet",
+            f"the samples have dtype {type_name}",
+            "Parquet does not support this dtype",
         )
     columns = [TableColumn(c.name, type_name, c.unit, "") for c in group.channels]
     metadata = {

@@ -81,7 +81,8 @@ def prepared(
             "preparing a group of a recording",
             f"group is {shown(group)}",
             "expected a Group",
-            "pass one of recording.groups, or prepare all: rlxweb.read(path, …)",
+            "pass one of recording.groups, or prepare all groups with "
+            "rlxweb.read(path, …)",
         )
     context = f"preparing {group.recording!r}"
     if reference is not None:
@@ -142,16 +143,18 @@ def _rereference_group(group: Group, reference: Reference, context: str) -> Grou
     if len(units) > 1:
         raise UsageError(
             context,
-            "channels have different units: "
+            "the channels have different units: "
             f"{', '.join(channel or 'no unit' for channel in units)}",
-            "a reference can only be subtracted in the same unit",
+            "a reference can be subtracted only from channels with the same unit",
             Advice("select channels of one unit: {}", channels=Blank("NAMES")),
         )
     names = coerce_reference_names(reference, context)
     if names == [AVERAGE] and AVERAGE not in group.names:
         if len(group.channels) < 2:
             problem = "the group has one channel"
-            raise UsageError(context, problem, "an average reference needs 2")
+            raise UsageError(
+                context, problem, "an average reference needs at least 2 channels"
+            )
         return _replace_reader(
             group, _RereferencedReader(group, tuple(range(len(group.channels))))
         )
@@ -160,14 +163,18 @@ def _rereference_group(group: Group, reference: Reference, context: str) -> Grou
             raise UnknownName(
                 context,
                 f"no channel is named {shown(name)}",
-                f"the reference must be one of {', '.join(group.names[:16])}, or "
-                "'average'",
+                f"the reference must be one of {', '.join(group.names[:16])}"
+                f"{', …' * (len(group.names) > 16)}, or 'average'",
                 did_you_mean(str(name), group.names),
             )
     rows = tuple(group.names.index(name) for name in names)
     other_channels = tuple(c for row, c in enumerate(group.channels) if row not in rows)
     if not names or not other_channels:
-        problem = "no channel remains besides the reference"
+        problem = (
+            "no channel remains after the reference is removed"
+            if names
+            else "no reference channel is selected"
+        )
         raise UsageError(
             context, problem, f"the group has {len(group.channels)} channels"
         )
@@ -185,9 +192,9 @@ def coerce_reference_names(reference: Any, context: str) -> list[str]:
         return [reference]
     if not isinstance(reference, Iterable):
         problem = f"reference is {shown(reference)}"
-        rule = "must be a name or a list of names"
+        rule = "must be a channel name or a list of channel names"
         raise UsageError(
-            context, problem, rule, f"{AVERAGE!r} is the mean of all channels"
+            context, problem, rule, f"pass {AVERAGE!r} for the mean of all channels"
         )
     return list(reference)
 
@@ -286,7 +293,9 @@ def _validate_frequency(name: str, value: object, fs: float, context: str) -> fl
     """
     frequency = coerce_float(name, value, context)
     if not 0 < frequency < fs / 2:
-        rule = f"must be between 0 and half the sampling rate, {fs / 2:g} Hz"
+        rule = (
+            f"must be above 0 and below half the sampling rate, which is {fs / 2:g} Hz"
+        )
         raise UsageError(context, f"{name} is {frequency:g} Hz", rule)
     return frequency
 
@@ -303,20 +312,24 @@ def _filter_group(group: Group, sections: Array, context: str) -> Group:
     # What SciPy itself asks of a signal: more than it makes up at its ends.
     min_samples = _filter_padding(sections) + 1
     shortest = min(stop - start for start, stop in group.spans)
+    subject = "a piece between gaps" if group.gaps else "the recording"
     if shortest < min_samples:
-        subject = "a piece between gaps" if group.gaps else "the recording"
         raise UsageError(
             context,
             f"{subject} has {shortest} samples",
             f"the filter needs at least {min_samples}",
             "use a longer recording or a lower order",
         )
-    _warn_slow_decay(radius, shortest / group.fs, group.fs, context)
+    _warn_slow_decay(radius, subject, shortest / group.fs, group.fs, context)
     return _replace_reader(group, _FilteredReader(group, sections, run_in))
 
 
-def _warn_slow_decay(radius: float, seconds: float, fs: float, context: str) -> None:
-    """Warn if the filter's impulse response lasts longer than the recording."""
+def _warn_slow_decay(
+    radius: float, subject: str, seconds: float, fs: float, context: str
+) -> None:
+    """Warn if the filter's impulse response lasts longer than the recording or a piece
+    of it.
+    """
     decay_s = (
         math.log(_DECAY_WARNING_LEVEL) / math.log(radius) / fs
         if 0 < radius < 1
@@ -327,9 +340,9 @@ def _warn_slow_decay(radius: float, seconds: float, fs: float, context: str) -> 
         warnings.warn(
             RecordingWarning(
                 context,
-                f"the filter response lasts {decay_s:.10g} s, the recording "
-                f"{seconds:.10g} s: edge effects and the offset affect all "
-                "samples; use a faster filter or a longer recording",
+                f"{subject} ({seconds:.10g} s) is shorter than the filter response "
+                f"({decay_s:.10g} s): edge effects and the offset affect all of its "
+                "samples; use a filter with a shorter response or a longer recording",
             ),
             stacklevel=caller_stacklevel(),
         )
@@ -432,11 +445,11 @@ def _resample_group(group: Group, rate: float, context: str) -> Group:
             nearest_integer_rate(group.fs, new_rate) if new_rate.is_integer() else None
         )
         if integer_rate is not None and integer_rate != nearest_rate:
-            hint += f", or the whole rate {integer_rate} Hz"
+            hint += f", or the integer rate {integer_rate} Hz"
         raise UsageError(
             context,
-            f"{group.fs:.12g} Hz to {new_rate:.12g} Hz is not a ratio of small "
-            "integers",
+            f"the ratio of {new_rate:.12g} Hz to {group.fs:.12g} Hz is not a fraction "
+            "of small integers",
             f"both integers must be at most {_MAX_RATIO_TERM}",
             hint,
         )
@@ -445,7 +458,7 @@ def _resample_group(group: Group, rate: float, context: str) -> Group:
     if group.gaps:
         raise UsageError(
             context,
-            f"the recording has {len(group.gaps)} gaps",
+            f"the recording has {len(group.gaps)} gap{'s' * (len(group.gaps) != 1)}",
             "resampling requires samples without gaps",
             "omit resampling, or resample one of the group's `pieces`",
         )

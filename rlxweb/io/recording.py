@@ -162,7 +162,7 @@ class Group:
                  0 <= start <= stop <= n_samples: the reader would take what lies beside
                  the samples in the file.
         """
-        context = f"taking a part of {self.recording!r}"
+        context = f"selecting a part of {self.recording!r}"
         start = _coerce_sample_index(context, "start", start)
         stop = _coerce_sample_index(context, "stop", stop)
         self._check_range(start, stop)
@@ -227,7 +227,7 @@ class Group:
         if not 0 <= start <= stop <= self.n_samples:
             raise UsageError(
                 f"reading {self.recording!r}",
-                f"samples {start} to {stop} are outside the recording",
+                f"start is {start}, stop is {stop}",
                 f"must satisfy 0 <= start <= stop <= {self.n_samples}",
                 "pass a range inside the recording",
             )
@@ -235,7 +235,7 @@ class Group:
     def _read_with_gaps(self, start: int, stop: int) -> Samples:
         """Read samples [start, stop) of a group with gaps, which become NaN."""
         n_missing = sum(max(0, min(b, stop) - max(a, start)) for a, b in self.gaps)
-        self._check_gap_memory(n_missing, f"samples {start} to {stop}")
+        self._check_gap_memory(n_missing, f"the samples from {start} to {stop}")
         out = np.full((len(self.channels), stop - start), np.nan, self.dtype)
         for a, b in self.spans:
             a, b = max(a, start), min(b, stop)
@@ -251,10 +251,10 @@ class Group:
         if nbytes > file_limits.GAP_NBYTES:
             raise UsageError(
                 f"reading {self.recording!r}",
-                f"{n_missing} of {range_text} are in gaps of the recording",
-                f"the gaps need {nbytes} bytes of NaN; the limit is "
-                f"{file_limits.GAP_NBYTES}",
-                "read its `pieces`, or a shorter range",
+                f"{n_missing} of {range_text} are missing (in gaps of the recording)",
+                f"missing samples need {nbytes} bytes of NaN, the limit is "
+                f"{file_limits.GAP_NBYTES} bytes",
+                "read the `pieces` of the group, or a shorter range",
             )
 
     def blocks(self, n_samples: int, overlap: int = 0) -> Iterator[Block[Samples]]:
@@ -289,9 +289,9 @@ class Group:
         if n_samples < 1 or not 0 <= overlap < n_samples:
             raise UsageError(
                 context,
-                f"blocks of {n_samples} samples with an overlap of {overlap}",
+                f"n_samples is {n_samples}, overlap is {overlap}",
                 "must satisfy n_samples >= 1 and 0 <= overlap < n_samples",
-                "use longer blocks",
+                "use longer blocks, or omit overlap",
             )
         if self.gaps and self.n_samples > _MAX_GAP_RATIO * self.n_recorded:
             n_missing = self.n_samples - self.n_recorded
@@ -369,7 +369,7 @@ class Recording:
                 f"reading {self.path!r}",
                 "the file contains no signal channel",
                 f"it has {len(self.annotations)} annotations",
-                "list the annotations with rlxweb info or rlx.read(…).annotations",
+                "list the annotations with rlxweb info or rlxweb.read(…).annotations",
             )
         return self.groups
 

@@ -96,7 +96,7 @@ def read_rate(
                 continue
             rate = _number_or_none(entries[name])
             if rate is None or rate <= 0:
-                source.warn(f"{name!r} is not a valid rate and is ignored")
+                source.warn(f"attribute {name!r} is not a valid rate and is ignored")
             else:
                 rates[f"{name} of the {location}"] = rate
     if not rates:
@@ -105,9 +105,9 @@ def read_rate(
     if any(not math.isclose(first, other, rel_tol=1e-9) for other in others):
         rate_list = ", ".join(f"{name}: {rate:.10g} Hz" for name, rate in rates.items())
         raise source.error(
-            "the file states conflicting sampling rates",
+            "the file declares conflicting sampling rates",
             rate_list,
-            "keep only one of them",
+            "remove the wrong ones",
         )
     return first
 
@@ -145,12 +145,14 @@ def _channel_texts(
             if not (
                 isinstance(value, list) and all(isinstance(item, str) for item in value)
             ):
-                source.warn(f"{name!r} does not contain valid names and is ignored")
+                source.warn(
+                    f"attribute {name!r} does not contain valid text and is ignored"
+                )
                 continue
             if len(value) != n_channels:
                 noun = "entry" if len(value) == 1 else "entries"
                 raise source.error(
-                    f"{name!r} does not match the array",
+                    f"attribute {name!r} does not match the array",
                     f"got {len(value)} {noun} for {n_channels} channels",
                     "write one entry per channel",
                 )
@@ -170,7 +172,7 @@ def _gain_and_offset(
         raise source.error(
             f"scale_factor is {shown(entries.get('scale_factor', 1.0))}, "
             f"add_offset is {shown(entries.get('add_offset', 0.0))}",
-            "both must be numbers, and the factor must not be 0",
+            "both must be numbers, and scale_factor must not be 0",
         )
     if (gain, add_offset) != (1.0, 0.0) and not is_digital:
         raise source.error(

@@ -46,8 +46,9 @@ from rlxweb.io.time_range import Moment, check_time_range, parse_moment, slice_g
 
 _ONE_RATE_HINT = "select the channels of one rate by name and "
 _UNEVEN_HINT = (
-    "resample to even times first (numpy.interp), or select a part without gaps; "
-    "if the clock has another unit, put the unit in its name (time_ms)"
+    "resample to evenly spaced times first (numpy.interp), or save a part without gaps "
+    "as a separate file; if the times are in another unit, put that unit in the name "
+    "of the clock (time_ms)"
 )
 _RATE_TOLERANCE = 0.01
 """Relative difference from which a rate clearly contradicts times with gaps and jitter.
@@ -160,7 +161,8 @@ def _read_contents(
                 Advice(
                     f"{{}} is not supported for {file_format.name}", **{name: value}
                 ),
-                f"it applies only to {', '.join(other_formats)} and {last_format}",
+                "this argument applies only to "
+                f"{', '.join(other_formats)} and {last_format}",
             )
     return file_format.read(source, ArraySelection(array, layout or "channels-first"))
 
@@ -385,14 +387,14 @@ def _resolve_rate(
         )
     if stream.uncertain_timing is not None:
         source.warn(
-            f"{stream.uncertain_timing.problem}; {stream.fs:.6g} Hz is used: put "
-            "the unit in the name of the clock (time_s, time_ms)"
+            f"{stream.uncertain_timing.problem}; {stream.fs:.6g} Hz is assumed: "
+            "put the unit in the name of the time column (time_s, time_ms)"
         )
     if stream.guess_reason and fs is None:
         source.warn(
             Advice(
                 f"{stream.guess_reason}, so the rate may be wrong "
-                f"({stream.fs:.10g} Hz); if you know it, "
+                f"({stream.fs:.10g} Hz); if you know the rate, "
                 f"{'' if is_only_rate else _ONE_RATE_HINT}pass {{}}",
                 fs=Blank("HZ"),
             )
@@ -401,14 +403,17 @@ def _resolve_rate(
         if is_only_rate:
             return fs
         raise source.error(
-            Advice("{} cannot apply to several rates", fs=Blank(f"{fs:g}")),
+            Advice(
+                "{} cannot apply to channels of different rates",
+                fs=Blank(f"{fs:g}"),
+            ),
             stream.guess_reason,
-            f"{_ONE_RATE_HINT}pass their rate",
+            f"{_ONE_RATE_HINT}pass the rate of those channels",
         )
     elif fs is not None and not math.isclose(fs, stream.fs, rel_tol=stream.tolerance):
         raise source.error(
             Advice(
-                f"got {{}}, but the file states {stream.fs:.10g} Hz",
+                f"got {{}}, but the file declares {stream.fs:.10g} Hz",
                 fs=Blank(f"{fs:g}"),
             ),
             "the rate in a file cannot be overridden",
@@ -418,7 +423,7 @@ def _resolve_rate(
     rate = stream.fs if fs is None else fs
     if not file_limits.MIN_HZ <= rate <= file_limits.MAX_HZ:
         raise source.error(
-            f"the header states {rate:g} Hz",
+            f"the header declares a rate of {rate:g} Hz",
             f"must be {file_limits.MIN_HZ:g} to {file_limits.MAX_HZ:g} Hz",
         )
     return rate
@@ -449,12 +454,12 @@ def _compare_rate_with_times(
         return fs  # it tells which of several units the times are in
     if matching_rates:
         source.warn(
-            f"{timing.problem}: samples are read as evenly spaced at {fs:.6g} Hz, "
+            f"{timing.problem}; samples are read as evenly spaced at {fs:.6g} Hz, "
             "without gaps"
         )
     else:
         source.warn(
-            f"{timing.problem}: {fs:.6g} Hz is used unchecked, and gaps cannot be "
-            "detected"
+            f"{timing.problem}; {fs:.6g} Hz is used without a check, and gaps "
+            "cannot be detected"
         )
     return fs

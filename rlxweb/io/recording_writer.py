@@ -189,25 +189,29 @@ def check_format_options(
         raise UsageError(
             context,
             f"bits is {shown(bits)}",
-            f"{format_name} supports {' or '.join(map(str, allowed_bits))}"
+            f"{format_name} supports {_or_list(allowed_bits)} bits"
             if allowed_bits
             else f"{format_name} stores samples with their original dtype",
-            "for 24 bits, write bdf"
+            "write bdf for 24 bits"
             if format_name == "edf"
             else Advice("omit {}", bits=Blank("N")),
         )
     if full_scale is not None:
         scale = coerce_float("full_scale", full_scale, context)
         if scale <= 0 or not math.isfinite(scale):
-            hint = "pass the largest value that can occur"
+            hint = "pass the largest absolute value that the samples can have"
             rule = "must be finite and above 0"
             raise UsageError(context, f"full_scale is {scale:g}", rule, hint)
         if not writer.has_integers(bits):
-            hint = Advice("also pass {}", bits=16) if 16 in allowed_bits else "omit it"
+            hint = (
+                Advice("also pass {}", bits=16)
+                if 16 in allowed_bits
+                else "omit full_scale"
+            )
             raise UsageError(
                 context,
                 "full_scale is not supported for floats",
-                "only integer formats use it",
+                "only integer formats use a full scale",
                 hint,
             )
     if writer.library:
@@ -216,6 +220,12 @@ def check_format_options(
         except (ImportError, OSError) as error:  # the second where a part is missing
             hint = f"pip install 'rlxweb[{writer.extra}]'"
             raise not_installed(context, writer.library, hint) from error
+
+
+def _or_list(numbers: Sequence[int]) -> str:
+    """Return numbers as text: "16", "16 or 24", "16, 24 or 32"."""
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _check_rates(format_name: str, groups: Sequence[Group], context: str) -> None:
@@ -234,7 +244,7 @@ def _check_rates(format_name: str, groups: Sequence[Group], context: str) -> Non
             merge_obstacle(groups),
             (
                 f"a .{format_name} file supports one rate; {' and '.join(suffixes)} "
-                "support several"
+                "support several rates"
             )
             if has_rates
             else (
@@ -242,7 +252,8 @@ def _check_rates(format_name: str, groups: Sequence[Group], context: str) -> Non
                 "length"
             ),
             Advice(
-                "write each group to a separate file, or resample all to one rate: {}",
+                "write each group to a separate file, or resample all groups to one "
+                "rate: {}",
                 resample=Blank("HZ"),
             )
             if has_rates
@@ -305,9 +316,12 @@ def _groups_to_write(
         and all(isinstance(group, Group) for group in groups)
     ):
         return tuple(groups)
-    rule = "must be groups of the recording, or parts of them"
+    rule = "must be a list of groups of the recording, or of parts of groups"
     raise UsageError(
-        context, f"groups is {shown(groups)}", rule, "omit it to write all groups"
+        context,
+        f"groups is {shown(groups)}",
+        rule,
+        "omit groups to write all groups of the recording",
     )
 
 
@@ -325,11 +339,11 @@ def _progress_function(
         return bool
     if not callable(progress):
         rule = (
-            "must be a function of two numbers: samples in total, and samples just "
-            "written"
+            "must be a function of two arguments: the total number of samples, and the "
+            "number processed since the last call"
         )
         problem = f"progress is {shown(progress)}"
-        raise UsageError(context, problem, rule, "omit it, or pass a function")
+        raise UsageError(context, problem, rule, "omit progress, or pass a function")
     n_total = sum(group.n_samples * len(group.channels) for group in groups)
     # EDF and BDF are read for the range of each channel first.
     is_read_twice = format_name in ("edf", "bdf") and full_scale is None
@@ -364,7 +378,8 @@ def _validate_time_of_day(begun: Any, context: str) -> float:
             context,
             f"begun is {seconds:.10g} s",
             f"must be a time of day, from 0 to less than {SECONDS_PER_DAY:g} s",
-            f"pass {seconds % SECONDS_PER_DAY:.10g}, and the matching day as date=",
+            f"pass {seconds % SECONDS_PER_DAY:.10g}, and the matching day as the "
+            "argument date",
         )
     return seconds
 
@@ -375,7 +390,7 @@ def _validate_date(date: Any, context: str) -> datetime.date:
         return date.date()
     if isinstance(date, datetime.date):
         return date
-    hint = "omit it to use the date of the recording"
+    hint = "omit date to use the date of the recording"
     raise UsageError(context, f"date is {shown(date)}", "must be a datetime.date", hint)
 
 
@@ -418,9 +433,14 @@ def _coerce_annotation(value: Any, context: str) -> Annotation:
         onset, duration, text = value
         annotation = Annotation(float(onset), float(duration or 0.0), str(text))
     except (TypeError, ValueError) as error:
-        rule = "must be (onset, duration, text), with times in s"
+        rule = "must be (onset, duration, text), with onset and duration in s"
         hint = "use duration 0 for a single point in time"
         raise UsageError(context, problem, rule, hint) from error
     if not (math.isfinite(annotation.onset) and math.isfinite(annotation.duration)):
-        raise UsageError(context, problem, "times must be finite", "omit it")
+        raise UsageError(
+            context,
+            problem,
+            "onset and duration must be finite",
+            "omit this annotation",
+        )
     return annotation

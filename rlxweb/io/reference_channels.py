@@ -64,16 +64,17 @@ def check_rates(
                 selected_stream = contents.streams[n]
                 raise UsageError(
                     context,
-                    f"the reference {names[index]!r} has "
-                    f"{_rate_text(reference_stream.fs)}, and "
-                    f"{names[selected]!r} {_rate_text(selected_stream.fs)}",
+                    f"the rate of the reference {names[index]!r} is "
+                    f"{_rate_text(reference_stream.fs)}, the rate of channel "
+                    f"{names[selected]!r} is {_rate_text(selected_stream.fs)}",
                     "a reference must have the same rate as the channels",
                     Advice(
-                        "select only channels of that rate: {}", channels=Blank("NAMES")
+                        "select only channels with the rate of the reference: {}",
+                        channels=Blank("NAMES"),
                     ),
                 )
 
 
 def _rate_text(fs: float | None) -> str:
     """Return a rate in words."""
-    return "no rate" if fs is None else f"{fs:g} Hz"
+    return "unknown" if fs is None else f"{fs:g} Hz"

@@ -135,7 +135,7 @@ def _open_http(location: RemoteLocation, fs: Any) -> ReadAheadFile:
     http_file = HttpRangeReader(location, fs, _fsspec_sync())
     head = http_file.read_head(read_ahead.MAX_BLOCK_NBYTES)
     if http_file.state is None:
-        raise location.error("the server does not state the file size")
+        raise location.error("the server does not send the file size")
     state = http_file.state
     return ReadAheadFile(
         http_file.fetch, state.nbytes, http_file.whole_file or head, state.as_text
@@ -159,7 +159,7 @@ def _open_store_file(location: RemoteLocation, fs: Any, path: str) -> ReadAheadF
     if info.get("type") == "directory":
         raise location.error(
             "expected a file, got a folder",
-            hint="pass the name of a file in this folder",
+            hint="pass the URL of a file in this folder",
         )
     nbytes = info.get("size")
     if nbytes is None:
@@ -260,7 +260,7 @@ class _ObjectStoreRanges:
         if current_state != self.state:
             raise self.location.error(
                 "the file changed while it was being read",
-                f"the file state was {self.state or 'unknown'}, is now "
+                f"the file state was {self.state or 'unknown'} and is now "
                 f"{current_state or 'unknown'}",
                 "try again when no process is writing to the file",
             )

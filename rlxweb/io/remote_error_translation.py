@@ -28,13 +28,13 @@ _PACKAGE_BY_SCHEME = {
     "https": "aiohttp",
 }
 _CREDENTIALS_HINT = (
-    "set them where the storage library looks for them (for S3: AWS_* in the "
-    "environment, a profile, a role); for a public file, set the storage option "
-    "anon to true"
+    "set the credentials where the storage library looks for them (for S3: "
+    "environment variables AWS_*, a profile or a role); for a public file, set the "
+    "storage option anon to true"
 )
 _REFUSED_HINT = (
     "check that the credentials belong to this store and have not expired; "
-    "recreate a signed URL"
+    "if the URL is signed, create a new one"
 )
 _NETWORK_HINT = "check the server name and the network connection"
 _RETRY_HINT = "try again later"
@@ -127,11 +127,14 @@ _HTTP_PROBLEMS = {
     401: ("the server requires credentials", _CREDENTIALS_HINT),
     403: ("the server refuses the request", _REFUSED_HINT),
     404: ("the file does not exist", "check the URL"),
-    407: ("the proxy requires credentials", "set them where the proxy is configured"),
+    407: (
+        "the proxy requires credentials",
+        "add the credentials where the proxy is configured",
+    ),
     408: ("the server timed out waiting for the request", _RETRY_HINT),
     410: ("the file no longer exists", "check the URL"),
     429: ("the server limits the request rate", _RETRY_HINT),
-    503: ("the server limits the request rate", _RETRY_HINT),
+    503: ("the server is overloaded or limits the request rate", _RETRY_HINT),
 }
 # Told by the names of their classes: their libraries may not even be there.
 _KNOWN_ERRORS: tuple[tuple[frozenset[str], str, str], ...] = (
@@ -148,7 +151,7 @@ _KNOWN_ERRORS: tuple[tuple[frozenset[str], str, str], ...] = (
     (
         frozenset({"IsADirectoryError"}),
         "expected a file, got a folder",
-        "pass the name of a file in this folder",
+        "pass the URL of a file in this folder",
     ),
     (
         frozenset(

@@ -101,7 +101,7 @@ class SequentialReader:
         self._restart((), 0)
         raise self._source.error(
             "the file ends early",
-            f"expected samples from {position}, got none",
+            f"expected samples after the first {position}, got none",
             "copy the file again from its source",
         )
 

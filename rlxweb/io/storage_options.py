@@ -57,7 +57,7 @@ class StorageAccess:
                 f"reading {name!r}",
                 "two URLs differ only in hidden parts (a password, a signature), "
                 "so their results could not be distinguished",
-                hint="process them in two runs",
+                hint="process the two URLs in separate runs",
             )
         return name
 

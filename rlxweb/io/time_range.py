@@ -50,7 +50,8 @@ def parse_moment(
             raise UsageError(
                 context,
                 f"{name} is {shown(moment)}",
-                "must be seconds, or hours, minutes and seconds: 90, 1:30, 0:01:30.5",
+                "must be seconds or [hours:]minutes:seconds, such as 90, 1:30 or "
+                "0:01:30.5",
             )
         return 3600.0 * int(hours or 0) + 60.0 * int(minutes or 0) + seconds
     seconds = coerce_float(name, moment, context)
@@ -72,8 +73,8 @@ def _parse_time_of_day(
             context, problem, "a time of day must have the form @22:15 or @22:15:30"
         )
     if contents.begun is None:
-        problem = f"{contents.format} files do not contain a start time"
-        raise UsageError(context, problem, f"{name} is @{text}", "pass seconds")
+        problem = f"the {contents.format} file does not contain a start time"
+        raise UsageError(context, problem, f"{name} is @{text}", "pass seconds instead")
     hours, minutes, seconds = match.groups()
     day_seconds = 3600.0 * int(hours) + 60.0 * int(minutes) + float(seconds or 0)
     return (day_seconds - contents.begun) % 86_400.0
@@ -103,7 +104,7 @@ def slice_group(
         return group
     first = 0 if start is None else nearest_sample_index(start, group.fs)
     last = group.n_samples if stop is None else nearest_sample_index(stop, group.fs)
-    rule = f"the recording has {group.seconds:.6g} s at {group.fs:g} Hz"
+    rule = f"the recording is {group.seconds:.6g} s long, sampled at {group.fs:g} Hz"
     if start is not None and first < 0:
         raise UsageError(
             source.context,
@@ -113,7 +114,8 @@ def slice_group(
         )
     if stop is not None and last > group.n_samples:
         source.warn(
-            f"the recording ends at {group.seconds:.6g} s, before stop, {stop:g} s"
+            f"the recording ends at {group.seconds:.6g} s, before the requested stop "
+            f"at {stop:g} s"
         )
     last = min(last, group.n_samples)
     if first >= last:

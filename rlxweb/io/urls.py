@@ -110,8 +110,8 @@ def local_path(url: str) -> str | None:
     if host not in ("", "localhost") and slash:
         raise UsageError(
             f"reading {url!r}",
-            f"the URL refers to the machine {host!r}",
-            "file:// supports only files on this machine",
+            f"the URL refers to a file on the machine {host!r}",
+            "file:// supports only local files",
             "start the path with a third slash: file:///…",
         )
     path = os.fsdecode(unquote_to_bytes(f"/{path}" if slash else location))

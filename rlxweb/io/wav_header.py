@@ -88,7 +88,7 @@ def find_samples(source: ByteSource) -> tuple[WavFormat, int, int]:
         elif chunk.name == b"data":
             if wav_format is None:
                 raise source.error(
-                    "the samples ('data') come before the format ('fmt ')"
+                    "the samples (chunk 'data') come before the format (chunk 'fmt ')"
                 )
             stated_nbytes = chunk.nbytes
             if stated_nbytes == _UNKNOWN_LENGTH and long_size is not None:
@@ -99,10 +99,10 @@ def find_samples(source: ByteSource) -> tuple[WavFormat, int, int]:
             return wav_format, chunk.offset, nbytes // wav_format.frame_nbytes
     if n_chunks == file_limits.WAV_CHUNKS:
         raise source.error(
-            "no samples ('data') found near the start of the file",
+            "no samples (chunk 'data') found near the start of the file",
             f"searched the first {n_chunks} chunks",
         )
-    missing = "samples ('data')" if wav_format else "format ('fmt ')"
+    missing = "samples (chunk 'data')" if wav_format else "format (chunk 'fmt ')"
     raise source.error(
         f"the file ends before the {missing}",
         f"the file has {source.nbytes} bytes",
@@ -116,7 +116,9 @@ def _parse_riff_header(source: ByteSource) -> tuple[bytes, str]:
     """
     head = source.read_head(12)
     if len(head) < 12 or head[8:] != b"WAVE":
-        raise source.error("the file starts like a WAV file but is not one")
+        raise source.error(
+            "the file starts like a WAV file, but the form type is not WAVE"
+        )
     return head[:4], ">" if head[:4] == b"RIFX" else "<"
 
 
@@ -141,7 +143,7 @@ def _read_chunk_body(source: ByteSource, chunk: _RiffChunk, min_nbytes: int) -> 
     """
     if chunk.nbytes < min_nbytes:
         raise source.error(
-            "a header of the WAV file is too short",
+            "a header chunk of the WAV file is too short",
             f"got {chunk.nbytes} bytes, expected at least {min_nbytes}",
         )
     return source.read(chunk.offset, min(chunk.nbytes, 64))
@@ -157,14 +159,17 @@ def _parse_format(source: ByteSource, byte_order: str, body: bytes) -> WavFormat
     if coding not in _SAMPLE_BITS:
         raise UnsupportedWavCoding(_OTHER_CODINGS.get(coding, f"format {coding}"))
     if not n_channels or not fs:
-        raise source.error(f"the header states {n_channels} channels at {fs} Hz")
+        raise source.error(
+            f"the header declares {n_channels} channels at {fs} Hz",
+            "both numbers must be at least 1",
+        )
     if coding in (A_LAW, MU_LAW):
         bits = 8  # there is no other; some write the bits that they stand for
     if bits not in _SAMPLE_BITS[coding]:
-        name, allowed = "PCM" if coding == PCM else "float", _SAMPLE_BITS[coding]
+        allowed = "PCM supports 1 to 64" if coding == PCM else "float supports 32 or 64"
         raise source.error(
             f"got samples of {bits} bits",
-            f"{name} supports {allowed[0]} to {allowed[-1]} bits",
+            f"{allowed} bits",
             "convert the file first",
         )
     sample_nbytes = _sample_nbytes(
@@ -201,10 +206,11 @@ def _sample_nbytes(
     )
     if frame_is_plausible and sample_nbytes > min_nbytes:
         return sample_nbytes
+    min_frame_nbytes = n_channels * min_nbytes
     source.warn(
-        f"the header states {frame_nbytes} bytes per frame, {n_channels} channels "
-        f"of {bits} bits need {n_channels * min_nbytes}; the "
-        f"{'former' if frame_is_plausible else 'latter'} is used"
+        f"the header declares {frame_nbytes} bytes per frame, but {n_channels} "
+        f"channels of {bits} bits need {min_frame_nbytes}; "
+        f"{frame_nbytes if frame_is_plausible else min_frame_nbytes} bytes are used"
     )
     return sample_nbytes if frame_is_plausible else min_nbytes
 
@@ -236,14 +242,14 @@ def _available_nbytes(
     ):
         nbytes = available - available % frame_nbytes
         source.warn(
-            f"the header does not state a length (length {stated_nbytes}): all "
+            f"the header declares no valid length ({stated_nbytes}): all "
             f"{nbytes // frame_nbytes} samples to the end of the file are read"
         )
         return nbytes
     if stated_nbytes > available:
         nbytes = available - available % frame_nbytes
         source.warn(
-            f"the file is truncated: the header states {stated_nbytes} bytes of "
+            f"the file is truncated: the header declares {stated_nbytes} bytes of "
             f"samples, the file has {available}; the last "
             f"{(stated_nbytes - nbytes) / frame_nbytes / wav_format.fs:.6g} s are "
             "missing"
@@ -251,9 +257,9 @@ def _available_nbytes(
         return nbytes
     if stated_nbytes % frame_nbytes:
         source.warn(
-            f"the samples end within a frame: {stated_nbytes} bytes, "
-            f"{frame_nbytes} per frame; the last {stated_nbytes % frame_nbytes} "
-            "bytes are skipped"
+            f"the last frame is incomplete: {stated_nbytes} bytes of samples, "
+            f"{frame_nbytes} bytes per frame; the last "
+            f"{stated_nbytes % frame_nbytes} bytes are skipped"
         )
     # Lengths beyond 4 GiB do not fit the field, and some writers do not care.
     if not _has_only_chunks(

@@ -46,7 +46,7 @@ def write_wav(file: IO[bytes], job: WriteJob) -> tuple[WrittenGroup, ...]:
     """
     group, bits = job.group, job.bits or 32
     check_sound_limits(
-        job, _MAX_CHANNELS, f"a whole rate from 1 to {_MAX_FS} Hz", _MAX_FS
+        job, _MAX_CHANNELS, f"an integer rate from 1 to {_MAX_FS} Hz", _MAX_FS
     )
     n_channels = len(group.channels)
     file.write(_build_header(n_channels, round(group.fs), group.n_samples, bits))
@@ -84,12 +84,12 @@ def summarize_written_sound(
     if errors.n_clipped:
         job.losses.append(
             f"{errors.n_clipped} of {group.n_samples * len(group.channels)} "
-            "samples at full scale are clipped to the largest integer, one step "
-            "lower"
+            "samples are clipped to the largest integer, which is one step below full "
+            "scale"
         )
     step = 0.0 if bits in FLOAT_BITS else scale * 2.0 ** (1 - bits)
     if scale != 1.0 and step:
-        job.losses.append(f"the full scale is {scale:g}, which the file does not store")
+        job.losses.append(f"the file does not store the full scale, {scale:g}")
     channels = tuple(
         WrittenChannel(channel.name, "", "", step, float(error))
         for channel, error in zip(group.channels, errors.max_error, strict=True)
@@ -141,7 +141,7 @@ def check_sound_limits(
     if group.fs % multiple or not 1 <= group.fs <= max_fs:
         raise UsageError(
             job.context,
-            f"{group.recording!r} has {group.fs:.10g} Hz",
+            f"the rate of {group.recording!r} is {group.fs:.10g} Hz",
             f"a {format_label} file must have {rule}",
             _rate_hint(group, max_fs, multiple),
         )

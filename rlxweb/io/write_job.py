@@ -138,7 +138,7 @@ class WriteJob:
 _PART_NAMES: Final = {
     "names": "the channel names",
     "units": "the units",
-    "begun": "the time of day",
+    "begun": "the start time",
     "date": "the date",
     "annotations": "the annotations",
 }
@@ -154,7 +154,7 @@ def check_integers_finite(
         check_finite(data, group, start)
     except NotFinite as error:
         format_text = (
-            f"{job.format_label} of {job.bits} bits" if job.bits else job.format_label
+            f"{job.bits}-bit {job.format_label}" if job.bits else job.format_label
         )
         error.doing, error.problem = job.context, f"{error.doing}: {error.problem}"
         error.rule = f"{format_text} stores integers, which cannot represent this value"

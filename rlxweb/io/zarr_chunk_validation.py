@@ -62,9 +62,12 @@ class ZarrChunkValidator:
         compressors = [name for name in self._codec_names if name in _EXCEEDS_BY_CODEC]
         if len(compressors) > 1 or _SHARDING_CODEC in self._codec_names:
             raise source.error(
-                f"the chunks are compressed more than once ({', '.join(compressors)})",
-                "chunks must be compressed once, with or without shards",
-                "write the array again with one codec",
+                f"the chunks are compressed more than once ({', '.join(compressors)})"
+                if len(compressors) > 1
+                else "the shards of the array contain shards",
+                "at most one compression codec and one level of shards are supported",
+                "write the array again with one compression codec and without nested "
+                "shards",
             )
         self._exceeds_limit: Callable[[bytes, int], bool] | None = None
         if compressors:

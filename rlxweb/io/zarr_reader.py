@@ -86,8 +86,8 @@ class ZarrReader:
         self._has_warned = True
         more = f" and {count - 1} more" if count > 1 else ""
         text = (
-            f"part of the array was never written: chunk {first_key!r}{more} of "
-            f"samples {start} to {stop}; it is read as the fill value "
+            f"part of the array was never written: chunk {first_key!r}{more}, in "
+            f"samples {start} to {stop}; this part is read as the fill value "
             f"{self._array.fill_value}"
         )
         source.warn(text)

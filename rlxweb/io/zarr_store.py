@@ -129,7 +129,7 @@ class ZarrSource(RecordingSource):
         if class_names & {"NodeNotFoundError", "FileNotFoundError"}:
             return self.error(
                 "no Zarr array or group found",
-                "expected a zarr.json, .zarray or .zgroup",
+                "expected a file zarr.json, .zarray or .zgroup",
                 "check the path",
             )
         if _NO_RANGES_MESSAGE in str(error):
@@ -200,7 +200,7 @@ def _check_key(source: ZarrSource, key: str, folder: str) -> None:
     if is_outside_folder(key):
         raise source.error(
             f"the store refers to {shown(key)}",
-            "all parts of a store must be inside it",
+            "all parts of a store must be inside the store",
         )
     if folder:
         check_referenced_file(
@@ -249,7 +249,7 @@ def read_zarr(
         raise source.error(
             f"{label} has {len(shape)} axes, shape {list(shape)}",
             "expected 1 axis (one channel) or 2 (channels, samples)",
-            "reshape the array, or save each part as an array",
+            "reshape the array, or save each part as a separate array",
         )
     is_samples_first = len(shape) == 2 and layout == "samples-first"
     n_channels, n_samples = (1, *shape) if len(shape) == 1 else shape
@@ -327,14 +327,15 @@ def _select_array(source: ZarrSource, array: str | None) -> tuple[Any, str, Any]
     }
     if not candidates:
         raise source.error(
-            "the file contains no array suitable as a recording",
-            f"expected numbers with 1 or 2 axes; arrays: {format_names(members)}",
+            "the store contains no array suitable as a recording",
+            "expected an array of numbers with 1 or 2 axes, got "
+            f"{format_names(members)}",
         )
     if len(candidates) > 1:
         raise source.error(
             f"{len(candidates)} arrays are possible recordings: "
             f"{format_names(candidates)}",
-            "exactly one array can be read",
+            "only one array can be read at a time",
             Advice("pass {}", array=Blank("NAME")),
         )
     ((name, member),) = candidates.items()
@@ -355,7 +356,7 @@ def _open_named_array(
         raise UnknownName(
             source.context,
             f"no array is named {array!r}",
-            "a web server does not list names",
+            "the store is on a web server, which does not list names",
         )
     return node, array, member
 
@@ -369,7 +370,7 @@ def _list_arrays(source: ZarrSource, node: Any) -> dict[str, Any]:
     if not source.can_list and node.metadata.consolidated_metadata is None:
         raise source.error(
             "the store is a group on a web server, which does not list names",
-            "the array names can be read only from consolidated metadata",
+            "without consolidated metadata, the array names are unknown",
             Advice("pass {}", array=Blank("NAME")),
         )
     arrays: dict[str, Any] = {}

@@ -92,5 +92,5 @@ def check_array_type(context: str, array: Any, declared: TensorType) -> None:
             context,
             f"the array has shape {format_shape(array.shape)}",
             f"the graph declares shape {format_shape(declared.shape)}",
-            "reshape the array, or build the graph for this shape",
+            "reshape the array, or build the graph for the shape of the array",
         )

@@ -136,9 +136,10 @@ def _split_heads(
     if len(ranks) > 1 or query.rank < 2:
         raise ShapeError(
             context,
-            f"query {format_shape(query.shape)}, key {format_shape(key.shape)}, value "
-            f"{format_shape(value.shape)}",
-            "all must be [..., heads, length, size], or all without heads",
+            f"query has shape {format_shape(query.shape)}, key "
+            f"{format_shape(key.shape)}, value {format_shape(value.shape)}",
+            "query, key and value must have the same rank: [..., heads, length, size], "
+            "[batch, length, size] or [length, size]",
         )
 
     def to_rank_4(x: Tensor) -> Tensor:
@@ -157,8 +158,10 @@ def _mask_to_rank_4(g: Any, context: str, mask: Tensor, queries: Shape) -> Tenso
     if mask.rank > rank:
         raise ShapeError(
             context,
-            f"mask {format_shape(mask.shape)} with queries {format_shape(queries)}",
-            f"the mask must broadcast to [..., L, S] of rank {rank}",
+            f"the mask has shape {format_shape(mask.shape)}, the query "
+            f"{format_shape(queries)}",
+            "the mask must broadcast to [..., query length, key length] and have at "
+            f"most rank {rank}",
         )
     if rank == 4 and mask.rank:
         return mask

@@ -58,7 +58,7 @@ class Attr:
             raise
         except (TypeError, ValueError, OverflowError, GraphError):
             raise bad_attribute(
-                f"attribute {self.name}={short_repr(value)} is not of kind {self.kind}",
+                f"attribute {self.name}={short_repr(value)} is invalid",
                 f"expected {_KIND_DESCRIPTIONS[self.kind]}",
             ) from None
         if self.allowed and value not in self.allowed:

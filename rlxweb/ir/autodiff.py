@@ -85,9 +85,9 @@ def _check_gradients(
             node = x.graph.node(x.id)
             raise DTypeError(
                 context,
-                f"{node} is {x.dtype}",
-                "gradients require float tensors",
-                "cast the tensor to a float dtype, or leave it out",
+                f"tensor %{node.id} has dtype {x.dtype}: {node}",
+                "gradients require floating-point tensors",
+                "cast the tensor to a floating-point dtype, or omit the tensor",
             )
     if len(grads) != len(outputs):
         raise GraphError(
@@ -99,8 +99,9 @@ def _check_gradients(
         if (tuple(y.shape), y.dtype) != (tuple(grad.shape), grad.dtype):
             raise ShapeError(
                 context,
-                f"a gradient is {format_shape(grad.shape)} {grad.dtype}",
-                f"it must match its output, {format_shape(y.shape)} {y.dtype}",
+                f"got a gradient {format_shape(grad.shape)} {grad.dtype} for an output "
+                f"{format_shape(y.shape)} {y.dtype}",
+                "a gradient must have the shape and dtype of its output",
             )
 
 
@@ -215,8 +216,8 @@ class _BackwardPass:
             path = self._path_text(list(self._path_to(node.id)))
             raise GradientRefused(
                 self.context,
-                f"{path}: op '{op.name}' has no derivative",
-                hint="apply stop_gradient to its inputs or its output",
+                f"op '{op.name}' in {path} has no derivative",
+                hint="apply stop_gradient to the inputs or the output of the op",
             )
         # An operand may be a part of another: the walk must end at this one.
         aliases = [self.g.apply("identity", x) for x in inputs]

@@ -170,7 +170,7 @@ def batch_in_loop(ctx: BatchContext) -> Tensor:
     if ctx.count > MAX_LOOPED_EXAMPLES or not ctx.count:
         raise Unsupported(
             f"op '{ctx.op}' for {ctx.count:,} examples",
-            "the op runs once per example",
+            "the op has no batched form and would run once per example",
             f"the number of examples must be 1 to {MAX_LOOPED_EXAMPLES}",
             "map over fewer examples at a time, or use ops that accept a batch",
         )

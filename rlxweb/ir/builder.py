@@ -83,7 +83,7 @@ class Builder(
         where nothing was asked for; any other keeps its dtype, as `constant` does.
         Errors   DTypeError.
         """
-        context = f"operand {short_repr(value)} with a {dtype} tensor"
+        context = f"operand {short_repr(value)} combined with a {dtype} tensor"
         array = as_array(value, context, allow_bfloat16=True)
         if (
             array.ndim
@@ -179,7 +179,9 @@ class Builder(
     tan = builder_method("tan", _add_unary)
     atan = builder_method("atan", _add_unary)
     round = builder_method(
-        "round", _add_unary, "To the nearest whole number, halves to even."
+        "round",
+        _add_unary,
+        "x rounded to the nearest integer; halves round to the even one.",
     )
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:

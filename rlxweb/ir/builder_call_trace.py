@@ -177,8 +177,8 @@ class SizeTrace:
         if known.ends != dim.ends:
             raise GraphError(
                 context,
-                f"{dim!r} differs from {known!r}",
-                "a name must always refer to the same dim",
+                f"{dim!r} differs from the earlier {known!r}",
+                "dims with the same name must have the same bounds",
                 "use the same Dim, or another name",
             )
         for index, trial in enumerate(self.trials):
@@ -212,7 +212,7 @@ class SizeTrace:
         if len(outlines) > 1:
             raise UsageError(
                 f"{method} of graph '{graph.name}'",
-                "the number of results depends on sizes known only when it runs",
+                "the number of results depends on sizes known only when the graph runs",
                 hint="request a fixed number of tensors",
             )
         tensors_by_trial = zip(*map(_tensor_leaves, trial_results), strict=True)
@@ -239,7 +239,8 @@ class SizeTrace:
                 raise GraphError(
                     f"{method} in graph '{graph.name}'",
                     f"operand {short_repr(value)} is not a tensor of this graph",
-                    hint="create it with this graph's input, param or constant",
+                    hint="create the operand with the graph's input, param or constant "
+                    "method",
                 )
             return TensorRef(value.id)
         if isinstance(value, SymInt):
@@ -279,7 +280,8 @@ class SizeTrace:
         if len(set(map(len, shapes))) > 1:
             raise UsageError(
                 f"{call.method} of graph '{graph.name}'",
-                "the rank of the result depends on sizes known only when it runs",
+                "the rank of the result depends on sizes known only when the graph "
+                "runs",
             )
         shape = self._input_shape(call)
         if shape is None:
@@ -354,8 +356,9 @@ class SizeTrace:
             if len(_tensor_leaves(results)) != len(_tensor_leaves(call.results)):
                 raise ShapeError(
                     f"{call.method} of graph '{graph.name}'",
-                    f"it returns {len(_tensor_leaves(results))} tensors",
-                    f"{len(_tensor_leaves(call.results))} when the graph was built",
+                    f"the method returns {len(_tensor_leaves(results))} tensors",
+                    f"it returned {len(_tensor_leaves(call.results))} when the graph "
+                    f"was built",
                 )
             replay.map_results(results, call.results)
         self.check_guards(replay)
@@ -367,14 +370,17 @@ class SizeTrace:
 
         Errors  ShapeError.
         """
-        hint = "build the graph for these sizes, or set bounds with Dim(…)"
+        hint = (
+            "build the graph for these sizes, or set bounds with "
+            "Dim(name, min=…, max=…)"
+        )
         for op, x, y, answer in self.guards:
             left, right = evaluate_size(x, replay), evaluate_size(y, replay)
             if bool(OPERATOR_FUNCTIONS[op](left, right)) is not answer:
                 raise ShapeError(
                     f"size condition {x} {op} {y}",
-                    f"it was {answer} when the graph was built and is {not answer} now",
-                    f"{left} {op} {right}",
+                    f"the condition was {answer} when the graph was built",
+                    f"with the given sizes it is {not answer} ({left} {op} {right})",
                     hint,
                 )
         for node_id, shape in self.observed_shapes.items():
@@ -384,8 +390,8 @@ class SizeTrace:
             length_pairs = zip(shape, replayed_shape, strict=True)
             if any(isinstance(d, int) and d != n for d, n in length_pairs):
                 raise ShapeError(
-                    f"the shape of %{node_id}",
-                    f"it is {format_shape(replayed_shape)}",
+                    f"shape of node %{node_id}",
+                    f"the shape is {format_shape(replayed_shape)}",
                     f"it was {format_shape(shape)} when the graph was built",
                     hint,
                 )

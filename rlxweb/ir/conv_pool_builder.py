@@ -31,7 +31,8 @@ def _fixed_rank_method(
             raise ShapeError(
                 f"{name} of {format_shape(x.shape)}",
                 f"the array has rank {x.rank}",
-                f"expected rank {rank + 2}: [N, C] and {rank} spatial axes",
+                f"expected rank {rank + 2}: a batch axis, a channel axis and "
+                f"{rank} spatial {'axis' if rank == 1 else 'axes'}",
                 "reshape a single image to [1, C, …]",
             )
         return generic_method(*args, **kwargs)
@@ -51,9 +52,10 @@ class ConvPoolBuilder(OpBuilder):
             return convolved
         if bias.shape != convolved.shape[1:2]:
             raise ShapeError(
-                f"bias {format_shape(bias.shape)} for {convolved.shape[1]} channels",
-                "the shape does not match",
-                "the bias must have one number per output channel",
+                "bias of a convolution",
+                f"the bias has shape {format_shape(bias.shape)}",
+                f"expected shape {format_shape(convolved.shape[1:2])}, one number per "
+                "output channel",
             )
         ones = (1,) * (convolved.rank - 2)
         return self.apply("add", convolved, self.reshape(bias, (*bias.shape, *ones)))

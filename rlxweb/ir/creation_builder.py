@@ -39,7 +39,7 @@ class CreationBuilder(MathBuilder):
         else:
             scalar = self.constant(value, dtype)
         if scalar.rank:
-            raise bad_shape(f"full with {scalar!r}", "expected a single number")
+            raise bad_shape(f"full with {scalar!r}", "expected a scalar (shape [])")
         return self.apply("expand", scalar, shape=dims)
 
     def zeros(self, shape: Axes, dtype: DTypeLike = "f32") -> Tensor:
@@ -95,8 +95,9 @@ class CreationBuilder(MathBuilder):
         if abs(last - first) / abs(step) > MAX_SEQUENCE_LENGTH:
             raise AttributeRefused(
                 context,
-                f"the sequence has more than {MAX_SEQUENCE_LENGTH:,} numbers",
-                "it is stored as a constant of the graph",
+                "the sequence is too long",
+                "the graph stores a sequence as a constant of at most "
+                f"{MAX_SEQUENCE_LENGTH:,} numbers",
             )
         is_integral = not any(isinstance(v, float | np.floating) for v in arguments)
         default_dtype = DType.I32 if is_integral else DType.F32
@@ -153,7 +154,7 @@ class CreationBuilder(MathBuilder):
             if x.rank < 2:
                 raise bad_shape(
                     f"the array has rank {x.rank}",
-                    "a matrix must have at least two axes",
+                    "expected at least rank 2",
                 )
             is_inside = self.apply(
                 comparison,
@@ -223,6 +224,7 @@ class CreationBuilder(MathBuilder):
             return self.constant(value, dtype)
         if value.shape not in ((), (1,)):
             raise bad_shape(
-                f"{value!r} is not a single number", "the tensor must have one element"
+                f"the value is {value!r}",
+                "expected a tensor with one element, of shape [] or [1]",
             )
         return value.reshape(())

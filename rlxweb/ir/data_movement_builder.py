@@ -70,13 +70,10 @@ class DataMovementBuilder(OpBuilder):
                 == len(step_sizes)
                 == len(sliced_axes)
             ):
-                counts = (
-                    f"{len(start_bounds)}, {len(stop_bounds)}, {len(step_sizes)} "
-                    f"and {len(sliced_axes)}"
-                )
                 raise bad_shape(
-                    f"got {counts} starts, stops, steps and axes",
-                    "expected one of each per sliced axis",
+                    f"got {len(start_bounds)} starts, {len(stop_bounds)} stops, "
+                    f"{len(step_sizes)} steps and {len(sliced_axes)} axes",
+                    "expected one start, one stop and one step per axis",
                 )
         default_bounds = [
             (_BEYOND_ANY_AXIS, -_BEYOND_ANY_AXIS) if step < 0 else (0, _BEYOND_ANY_AXIS)
@@ -155,8 +152,9 @@ class DataMovementBuilder(OpBuilder):
                 raise bad_shape(
                     f"cannot broadcast {format_shape(x.shape)} to "
                     f"{format_shape(target)}",
-                    "aligned from the right, each dimension must be 1 or the target's",
-                    "use `expand` to broadcast in both directions",
+                    "aligned from the right, each dimension of the array must be 1 or "
+                    "equal that of the target shape",
+                    "use `expand` to keep dimensions where the target has 1",
                 )
         return self.apply("expand", x, shape=target)
 
@@ -210,7 +208,7 @@ class DataMovementBuilder(OpBuilder):
             first, last = (normalize_axis(a, x.rank) for a in (start_axis, end_axis))
             if first > last:
                 raise bad_shape(
-                    f"axis {first} comes after axis {last}",
+                    f"start_axis {first} comes after end_axis {last}",
                     "start_axis must be <= end_axis",
                 )
         count = numel(x.shape[first : last + 1])
@@ -225,8 +223,8 @@ class DataMovementBuilder(OpBuilder):
             if len(source_axes) != len(target_axes):
                 raise bad_shape(
                     f"got {len(source_axes)} source axes and {len(target_axes)} "
-                    f"destinations",
-                    "expected one destination per axis",
+                    f"destination axes",
+                    "expected one destination axis per source axis",
                 )
         source_of = dict(zip(target_axes, source_axes, strict=True))
         rest = iter(a for a in range(x.rank) if a not in source_axes)
@@ -306,15 +304,16 @@ def _split_sizes(length: int, parts: Axes) -> tuple[int, ...]:
         count = as_integer(parts, "the number of parts")
         if count < 1 or length % count:
             raise bad_shape(
-                f"an axis of {length} cannot be split into {count} equal parts",
+                f"an axis of {length} elements cannot be split into {count} equal "
+                f"parts",
                 f"the number of parts must be >= 1 and divide {length}",
-                "pass the size of each part",
+                "for unequal parts, pass the size of each part",
             )
         return (length // count,) * count
     sizes = as_integers(parts, "the size of a part")
     if sum(sizes) != length or any(size < 0 for size in sizes):
         raise bad_shape(
-            f"the parts have {', '.join(map(str, sizes)) or 'no'} elements",
-            f"sizes must be >= 0 and add up to {length}, got {sum(sizes)}",
+            f"the sizes of the parts are {format_shape(sizes)}",
+            f"the sizes must be >= 0 and add up to {length}, got a sum of {sum(sizes)}",
         )
     return sizes

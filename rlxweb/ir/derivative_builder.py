@@ -122,8 +122,9 @@ class DerivativeBuilder(DataMovementBuilder):
         if len(batches) != len(example_tensors) or not example_tensors:
             raise ShapeError(
                 context,
-                f"got {len(batches)} wholes for {len(example_tensors)} examples",
-                "expected one whole per example, and at least one",
+                f"got {len(batches)} batches in `wholes` for {len(example_tensors)} "
+                f"tensors in `examples`",
+                "expected at least one example tensor, and one batch for each",
             )
         counts = {batch.shape[0] if batch.rank else -1 for batch in batches}
         for example, batch in zip(example_tensors, batches, strict=True):
@@ -131,9 +132,9 @@ class DerivativeBuilder(DataMovementBuilder):
             if tuple(batch.shape) != shape or batch.dtype != example.dtype:
                 raise ShapeError(
                     context,
-                    f"a whole is {format_shape(batch.shape)} {batch.dtype}",
-                    f"expected {min(counts)} examples of {format_shape(example.shape)} "
-                    f"{example.dtype}",
+                    f"a batch in `wholes` is {format_shape(batch.shape)} {batch.dtype}",
+                    f"expected {format_shape(shape)} {example.dtype} ({min(counts)} "
+                    f"examples of {format_shape(example.shape)})",
                 )
         return vectorize(graph, output_tensors, example_tensors, batches, counts.pop())
 

@@ -42,7 +42,7 @@ class DetectionBuilder(OpBuilder):
         with op_context("nms", boxes, scores):
             if boxes.rank != 2 or scores.rank not in (1, 2):
                 raise bad_shape(
-                    f"boxes {format_shape(boxes.shape)} and scores "
+                    f"boxes has shape {format_shape(boxes.shape)}, scores "
                     f"{format_shape(scores.shape)}",
                     "boxes must be [n, 4] and scores [n] or [classes, n]",
                     'for a batch, use apply("non_max_suppression", …)',
@@ -123,8 +123,8 @@ class DetectionBuilder(OpBuilder):
         with op_context("deform_conv2d", x, offset, weight):
             if {x.rank, offset.rank, weight.rank} != {4}:
                 raise bad_shape(
-                    f"got ranks {x.rank}, {offset.rank} and {weight.rank}",
-                    "images, offsets and weight must have 4 axes",
+                    f"x has rank {x.rank}, offset {offset.rank}, weight {weight.rank}",
+                    "x, offset and weight must have rank 4",
                 )
             offsets_per_group = 2 * weight.shape[2] * weight.shape[3]
             stride, padding, dilation = (

@@ -55,8 +55,9 @@ class Dim(SymInt):
         ):
             raise GraphError(
                 f"Dim {shown(name)}",
-                "no size satisfies the bounds",
-                f"min {self.min}, max {self.max}, multiple of {self.multiple_of}",
+                f"min={self.min}, max={self.max}, multiple_of={self.multiple_of}",
+                "min must be >= 0, multiple_of must be >= 1, and at least one size "
+                "must satisfy all bounds",
             )
         self._samples = tuple(self._sample(primes) for primes in _SAMPLE_PRIMES)
         super().__init__({(name,): ((self,), 1)})

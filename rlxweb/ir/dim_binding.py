@@ -180,7 +180,7 @@ def infer_dim_sizes(
             raise ShapeError(
                 context,
                 f"no input shape determines dim '{name}'",
-                "a run reads the size of a dim from an input axis of that size",
+                "a run reads the size of a dim from an input axis of that dim",
                 f"call graph.bind({name}=…), or give an input an axis of this dim",
             )
     return {name: bindings.sizes[name] for name in graph.dims}
@@ -221,11 +221,12 @@ def _check_or_solve_axis(
             rule = f"the other inputs require {size}"
             if str(expected) in bindings.source_inputs:
                 rule = (
-                    f"input '{bindings.source_inputs[str(expected)]}' sets it to {size}"
+                    f"input '{bindings.source_inputs[str(expected)]}' sets "
+                    f"'{expected}' to {size}"
                 )
             raise ShapeError(
                 f"{context}, input '{name}'",
-                f"dimension {axis}, '{expected}', is {actual}",
+                f"dimension {axis} ('{expected}') is {actual}",
                 rule,
                 "pass the same size for this dim in every input",
             )
@@ -239,7 +240,7 @@ def _check_or_solve_axis(
         raise ShapeError(
             f"{context}, input '{name}'",
             f"dimension {axis} is {actual}",
-            f"it must be {expected} for an integer '{dim.name}'",
+            f"it must equal {expected} for some integer {dim.name}",
         )
     return True
 

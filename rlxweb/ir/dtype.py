@@ -210,8 +210,8 @@ def dtype_name(dtype: Any) -> str:
 def cast_hint(dtype: DType) -> str:
     """Return a hint that says how to cast an array to the type."""
     if dtype is DType.BF16:
-        return "cast it: rlxweb.bfloat16.from_float32(array)"
-    return f"cast it: array.astype('{dtype.numpy}')"
+        return "cast the array: rlxweb.bfloat16.from_float32(array)"
+    return f"cast the array: array.astype('{dtype.numpy}')"
 
 
 def cast_array(array: npt.NDArray[Any], dtype: DType) -> npt.NDArray[Any]:
@@ -231,7 +231,7 @@ def unrepresentable_error(value: float, dtype: DType) -> DTypeError:
         min_value = -max_value
     reason = "it is not an integer"
     if value < min_value or value > max_value:
-        reason = f"it is out of range, {min_value} to {max_value}"
+        reason = f"it is out of range ({min_value} to {max_value})"
     return DTypeError(
         "",
         f"{value!r} cannot be represented as {dtype}",

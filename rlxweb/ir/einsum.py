@@ -93,7 +93,7 @@ def _parse_subscripts(
     parts = left.split(",")
     if len(parts) != len(ranks):
         raise bad_attribute(
-            f"{subscripts!r} names {len(parts)} operands", f"got {len(ranks)}"
+            f"{subscripts!r} names {len(parts)} operands", f"got {len(ranks)} operands"
         )
     inputs = [
         _parse_operand(p, rank, subscripts)
@@ -115,7 +115,7 @@ def _parse_subscripts(
         if name not in all_labels or output_labels.count(name) > 1:
             raise bad_attribute(
                 f"output label {name!r} of {subscripts!r} is invalid",
-                "an output label must occur in an operand, and once in the output",
+                "an output label must occur in an operand, and only once in the output",
             )
     return inputs, output_labels
 
@@ -137,7 +137,7 @@ def _parse_operand(part: str, rank: int, subscripts: str) -> Labels:
     if ellipsis_axes < 0 or (ellipsis_axes and not dots):
         raise bad_shape(
             f"{part!r} in {subscripts!r} names {len(letters)} axes",
-            f"the operand has {rank}",
+            f"the operand has rank {rank}",
         )
     ellipsis_labels = (
         f"{_ELLIPSIS}{position}" for position in reversed(range(ellipsis_axes))
@@ -156,9 +156,9 @@ def _take_diagonals(g: EinsumGraph, term: LabeledTensor) -> LabeledTensor:
         shape = term.tensor.shape
         if shape[first] != shape[second]:
             raise bad_shape(
-                f"label {name!r} has {shape[first]} and {shape[second]} elements in "
-                f"{format_shape(shape)}",
-                "a repeated label takes the diagonal of equal axes",
+                f"label {name!r} names axes of {shape[first]} and {shape[second]} "
+                f"elements in {format_shape(shape)}",
+                "axes with the same label in one operand must have the same size",
             )
         diagonal = g.diagonal(term.tensor, 0, first, second)
         rest = (n for a, n in enumerate(term.labels) if a not in (first, second))
@@ -174,8 +174,8 @@ def _check_sizes(terms: Iterable[LabeledTensor]) -> None:
             known_size = known.get(name, 1)
             if 1 not in (known_size, size) and known_size != size:
                 raise bad_shape(
-                    f"label {name!r} has {known_size} and {size} elements",
-                    "a label must have the same size in all operands, or 1",
+                    f"label {name!r} names axes of {known_size} and {size} elements",
+                    "axes with the same label must have the same size, or size 1",
                 )
             known[name] = size if known_size == 1 else known_size
 

@@ -62,13 +62,19 @@ class MathBuilder(OpBuilder):
     isfinite = builder_method("isfinite", _add_unary)
 
     atan2 = builder_method(
-        "atan2", _add_binary, "The angle of the point (y, x): atan2(x=y, y=x)."
+        "atan2",
+        _add_binary,
+        "The angle from the first axis to the point (y, x), like np.arctan2(x, y).",
     )
     mod = builder_method(
-        "mod", _add_binary, "The rest of the sign of y, as Python's %."
+        "mod",
+        _add_binary,
+        "The remainder of x / y with the sign of y, like Python's %.",
     )
     fmod = builder_method(
-        "fmod", _add_binary, "The rest of the sign of x, as C's fmod."
+        "fmod",
+        _add_binary,
+        "The remainder of x / y with the sign of x, like C's fmod.",
     )
     floor_divide = builder_method("floor_divide", _add_binary)
     round_divide = builder_method("round_divide", _add_binary)
@@ -86,15 +92,17 @@ class MathBuilder(OpBuilder):
     softsign = builder_method("softsign", _add_unary)
     mish = builder_method("mish", _add_unary)
     hard_swish = builder_method("hard_swish", _add_unary)
-    elu = builder_method("elu", _add_parametric, "x above 0, alpha (exp(x) - 1) below.")
+    elu = builder_method(
+        "elu", _add_parametric, "x where x > 0, else alpha (exp(x) - 1)."
+    )
     celu = builder_method(
-        "celu", _add_parametric, "x above 0, alpha (exp(x / alpha) - 1) below."
+        "celu", _add_parametric, "x where x > 0, else alpha (exp(x / alpha) - 1)."
     )
     swish = builder_method("swish", _add_parametric, "x times sigmoid(alpha x).")
     thresholded_relu = builder_method(
-        "thresholded_relu", _add_parametric, "x above alpha, else 0."
+        "thresholded_relu", _add_parametric, "x where x > alpha, else 0."
     )
-    prelu = builder_method("prelu", _add_binary, "x above 0, y times x below.")
+    prelu = builder_method("prelu", _add_binary, "x where x > 0, else y times x.")
 
     def logical_not(self, x: Tensor) -> Tensor:
         """Return the negation of x; numbers count as true where they are not 0."""

@@ -155,9 +155,9 @@ class Graph(Builder):
         if any(isinstance(d, SymInt) for d in as_tuple(shape) or ()):
             raise ShapeError(
                 f"param {shown(name)} of graph '{self.name}'",
-                f"its shape is {format_shape(as_tuple(shape) or ())}",
+                f"the shape is {format_shape(as_tuple(shape) or ())}",
                 "the shape of a param must be fixed",
-                "use an input, or slice a param of the largest size",
+                "use an input, or create a param of the largest size and slice it",
             )
         tensor: Tensor = size_trace.trace_call(self, "param", (name, shape, dtype), {})
         return tensor
@@ -254,7 +254,8 @@ class Graph(Builder):
                 raise GraphError(
                     f"op '{op.name}' in graph '{self.name}'",
                     f"operand {short_repr(tensor)} is not a tensor of this graph",
-                    hint="create it with this graph's input, param or constant",
+                    hint="create the operand with the graph's input, param or constant "
+                    "method",
                 )
         types = tuple(self.node(t.id).type for t in inputs)
         checked_attrs, result_type = infer_type(op, types, attrs, name)
@@ -392,7 +393,7 @@ class Graph(Builder):
             parts = [f"{type(self).__name__!r} object has no attribute {name!r}"]
             if not name.startswith("_"):  # what `copy`, `pickle` and NumPy look for
                 if type(self) is Graph:
-                    parts.append("rlxweb.rlx.Graph has RLX's method names")
+                    parts.append("for RLX's method names, use rlxweb.rlx.Graph")
                 public = (
                     attribute for attribute in dir(type(self)) if attribute[0] != "_"
                 )
@@ -405,7 +406,9 @@ class Graph(Builder):
     def __repr__(self) -> str:
         count = len(self)
         nodes = f"{count} node{'s' * (count != 1)}"
-        return f"Graph({shown(self.name)}: {nodes}, {len(self.outputs)} returned)"
+        n_outputs = len(self.outputs)
+        outputs = f"{n_outputs} output{'s' * (n_outputs != 1)}"
+        return f"Graph({shown(self.name)}: {nodes}, {outputs})"
 
     def __str__(self) -> str:
         lines = [f"  {n}" for n in self._state.nodes]

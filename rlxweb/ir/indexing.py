@@ -69,7 +69,7 @@ def _apply_parts(x: Tensor, parts: Sequence[IndexPart]) -> Tensor:
         raise UsageError(
             repr(x),
             f"{len(array_parts)} axes are indexed by arrays",
-            "only one axis can be",
+            "only one axis can be indexed by an array",
             "index one axis at a time, or use graph.gather_nd",
         )
     out = _apply_reshape(_apply_slices(x, parts), parts)
@@ -90,7 +90,9 @@ def _expand_ellipsis(x: Tensor, keys: list[object]) -> list[object]:
     """Replace the ellipsis, or the omitted trailing axes, by full slices."""
     used = sum(_axis_count(component) for component in keys)
     if used > x.rank:
-        raise ShapeError(repr(x), f"got {used} indices", f"the rank is {x.rank}")
+        raise ShapeError(
+            repr(x), f"got {used} indices", f"the tensor has rank {x.rank}"
+        )
     ellipses = [n for n, component in enumerate(keys) if component is Ellipsis]
     if len(ellipses) > 1:
         raise ShapeError(
@@ -123,7 +125,7 @@ def _parse_component(x: Tensor, component: Any, axis: int) -> IndexPart:
     if not -size <= index < size:
         raise bad_shape(
             f"index {index} on axis {axis} of {format_shape(x.shape)}",
-            f"{-size} <= index < {size}",
+            f"expected {-size} <= index < {size}",
         )
     return IndexPart("drop", start=index % size)
 
@@ -145,7 +147,7 @@ def _array_part(x: Tensor, indices: Any, axis: int) -> IndexPart:
         if indices.dtype is DType.BOOL:
             raise UsageError(
                 repr(x),
-                "it is indexed by a computed mask",
+                "the index is a computed mask",
                 "the number of selected elements is unknown until the graph runs",
                 "use graph.where, which keeps the shape",
             )
@@ -157,7 +159,7 @@ def _array_part(x: Tensor, indices: Any, axis: int) -> IndexPart:
     masked_shape = x.shape[axis : axis + indices.ndim]
     if indices.shape != masked_shape or not indices.ndim:
         raise bad_shape(
-            f"a mask of {format_shape(indices.shape)} for axes of "
+            f"the mask has shape {format_shape(indices.shape)}, the indexed axes "
             f"{format_shape(masked_shape)}",
             "a mask must have the shape of the axes that it indexes",
         )
@@ -215,7 +217,7 @@ def normalize_indices(
             "",
             f"index {array[tuple(position)]} at position "
             f"{format_shape(position.tolist())}",
-            f"{-size} <= index < {size} on axis {axis}",
+            f"expected {-size} <= index < {size} on axis {axis}",
             "check the index array",
         )
     widened = array.astype(np.int64)

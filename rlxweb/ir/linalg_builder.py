@@ -115,7 +115,8 @@ class LinalgBuilder(OpBuilder):
         if a.rank < 2 or b.rank < 2:
             raise ShapeError(
                 op_name,
-                f"a {format_shape(a.shape)} and b {format_shape(original_b.shape)}",
+                f"a has shape {format_shape(a.shape)}, b "
+                f"{format_shape(original_b.shape)}",
                 "a must be [..., n, n] and b [n] or [..., n, k]",
             )
         batch_shape = broadcast(a.shape[:-2], b.shape[:-2])

@@ -61,7 +61,8 @@ class ProductBuilder(MathBuilder):
         context = f"einsum {short_repr(subscripts)}"
         if not isinstance(subscripts, str) or not tensors:
             raise AttributeRefused(
-                context, "expected subscripts followed by at least one tensor"
+                context,
+                "expected a string of subscripts followed by at least one tensor",
             )
         converted = [self._pair(operand, tensors[0])[0] for operand in operands]
         with op_context(f"einsum {subscripts!r}", *converted):
@@ -143,8 +144,8 @@ class ProductBuilder(MathBuilder):
             for a, b in zip(x_axes, y_axes, strict=True):
                 if x.shape[a] != y.shape[b]:
                     raise bad_shape(
-                        f"axis {a} of {format_shape(x.shape)} with axis {b} of "
-                        f"{format_shape(y.shape)}",
+                        f"axis {a} of {format_shape(x.shape)} is paired with axis {b} "
+                        f"of {format_shape(y.shape)}",
                         "paired axes must have the same size",
                     )
                 y_labels[b] = x_labels[a]
@@ -166,13 +167,13 @@ def _paired_axes(axes: Any, x_rank: int, y_rank: int) -> tuple[tuple[int, ...], 
         count = as_integer(axes, "the number of axes")
         if not 0 <= count <= min(x_rank, y_rank):
             raise bad_shape(
-                f"{count} axes for operands of ranks {x_rank} and {y_rank}",
-                "both operands must have these axes",
+                f"axes is {count}, but the operands have ranks {x_rank} and {y_rank}",
+                f"axes must be 0 to {min(x_rank, y_rank)}, the smaller rank",
             )
         x_axes, y_axes = tuple(range(x_rank - count, x_rank)), tuple(range(count))
     if len(x_axes) != len(y_axes):
         raise bad_shape(
             f"got {len(x_axes)} axes of x and {len(y_axes)} of y",
-            "axes must come in pairs",
+            "expected one axis of y per axis of x",
         )
     return normalize_axes(x_axes, x_rank), normalize_axes(y_axes, y_rank)

@@ -70,7 +70,9 @@ class NormBuilder(OpBuilder):
         """
         axes = normalize_sorted_axes(as_tuple(axis) or (), x.rank)
         if not axes:
-            raise AttributeRefused(f"{op} along axis={axis}", "no axis is given")
+            raise AttributeRefused(
+                f"{op} along axis={axis}", "at least one axis is required"
+            )
         sizes = tuple(x.shape[a] for a in axes)
         n, rank, original = prod(sizes), x.rank, x
         if len(axes) > 1:  # as one, the last
@@ -109,8 +111,10 @@ class NormBuilder(OpBuilder):
         elif broadcast(parameter.shape, sizes) != sizes:
             raise ShapeError(
                 f"{op} of {format_shape(x.shape)}",
-                f"gamma or beta is {format_shape(parameter.shape)}",
-                f"it must broadcast to the normalized axes, {format_shape(sizes)}",
+                f"{'gamma' if value else 'beta'} has shape "
+                f"{format_shape(parameter.shape)}",
+                f"it must broadcast to the shape of the normalized axes, "
+                f"{format_shape(sizes)}",
             )
         return self._reshape_if_needed(
             self.apply("expand", parameter, shape=sizes), (prod(sizes),)
@@ -184,9 +188,13 @@ class NormBuilder(OpBuilder):
                 continue
             if x.rank < 2 or factor.shape != x.shape[1:2]:
                 raise ShapeError(
-                    f"a normalisation of {format_shape(x.shape)}",
-                    f"the scale or bias is {format_shape(factor.shape)}",
-                    f"expected one number per channel, {format_shape(x.shape[1:2])}",
+                    f"normalization of {format_shape(x.shape)}",
+                    f"the {'scale' if op == 'mul' else 'bias'} has shape "
+                    f"{format_shape(factor.shape)}",
+                    "expected an array [N, C, …]"
+                    if x.rank < 2
+                    else f"expected shape {format_shape(x.shape[1:2])}, one number per "
+                    "channel",
                 )
             x = self.apply(
                 op,
@@ -212,7 +220,8 @@ class NormBuilder(OpBuilder):
             raise AttributeRefused(
                 f"group_norm of {format_shape(x.shape)}",
                 f"num_groups={num_groups}",
-                "it must be at least 1 and divide the number of channels",
+                "expected an array [N, C, …] and num_groups at least 1 and a "
+                "divisor of C",
             )
         group_size = prod(x.shape[1:]) // num_groups
         rows = self._reshape_if_needed(x, (x.shape[0], num_groups, group_size))
@@ -248,7 +257,8 @@ class NormBuilder(OpBuilder):
             raise AttributeRefused(
                 f"local_response_norm of {format_shape(x.shape)}",
                 f"size={size}, before={front}",
-                "expected size >= 1, 0 <= before < size and an array [N, C, …]",
+                "expected size >= 1, 0 <= before < size and an array [N, C, …] of at "
+                "least rank 3",
             )
         n, c = x.shape[:2]
         upcast = self._upcast_f16(x)
@@ -274,7 +284,9 @@ class NormBuilder(OpBuilder):
         """
         if not p > 0:
             context = f"normalize {format_shape(x.shape)}"
-            raise AttributeRefused(context, f"p={p}", "p must be > 0 or infinity")
+            raise AttributeRefused(
+                context, f"p={p}", "p must be > 0; infinity is allowed"
+            )
         upcast = self._upcast_f16(x)
         norm = self.norm(upcast, p, axis, keep_dim=True)
         result = upcast / self.apply("maximum", norm, self.constant(eps, upcast.dtype))

@@ -246,7 +246,8 @@ class Op:
                 if max_inputs is None
                 else f"{min_inputs} to {max_inputs}"
             )
-            raise GraphError("", f"expected {expected} inputs, got {len(inputs)}")
+            noun = "input" if expected == "1" else "inputs"
+            raise GraphError("", f"expected {expected} {noun}, got {len(inputs)}")
         result_type = self.infer(tuple(inputs), attrs)
         dtype = as_dtype(result_type.dtype)  # a caller's rule may name it
         return (

@@ -38,13 +38,14 @@ def output_names(
     try:
         names = (requested,) if isinstance(requested, str) else tuple(requested)
     except TypeError:
-        problem = f"outputs are {shown(requested)}"
+        problem = f"outputs is {shown(requested)}"
         raise UsageError(context, problem, "expected a list of names") from None
     count = len(graph.outputs)
     if len(names) != count or len(set(names)) != count:
+        received = "duplicates" if len(names) == count else len(names)
         raise UsageError(
             context,
-            f"outputs are {shown(names)}",
-            f"expected {count} different names, got {len(set(names))}",
+            f"outputs is {shown(names)}",
+            f"expected {count} different names, got {received}",
         )
     return names

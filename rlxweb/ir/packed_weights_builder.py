@@ -73,15 +73,21 @@ class PackedWeightsBuilder(OpBuilder):
         scales_shape = (*w.shape[:-1], k // group_size)
         fits = w.rank > 0 and w.shape[-1] * 32 == k * bits
         if not fits or any(tensor.shape != scales_shape for tensor in scale_inputs):
-            shapes = ", ".join(format_shape(tensor.shape) for tensor in scale_inputs)
+            shapes = ", biases ".join(
+                format_shape(tensor.shape) for tensor in scale_inputs
+            )
             raise ShapeError(
                 context,
-                f"scales and biases are {shapes}",
-                "w must be [..., W], scales and biases [..., G]",
+                f"scales has shape {shapes}",
+                f"with group_size={group_size} and bits={bits}, w must have shape "
+                f"[..., {k * bits // 32}], and scales and biases must have shape "
+                f"{format_shape(scales_shape)}",
             )
         if w.dtype not in (DType.I32, DType.U32):
             raise DTypeError(
-                context, "w must be i32 or u32", hint="see rlxweb.quantize"
+                context,
+                "w must be i32 or u32",
+                hint="pack the weights with rlxweb.quantize",
             )
         return unpack_weights(self, w, *scale_inputs, bits=bits, group_size=group_size)
 

@@ -19,6 +19,7 @@ from rlxweb.ir.shape import (
     format_shape,
     normalize_axes,
     normalize_axis,
+    short_repr,
 )
 from rlxweb.ir.tensor import Tensor, op_context
 
@@ -166,7 +167,7 @@ class GatherScatterBuilder(DataMovementBuilder):
             if indices.rank != x.rank:
                 raise bad_shape(
                     f"the indices have rank {indices.rank}, x has rank {x.rank}",
-                    "both must have the same rank",
+                    "indices and x must have the same rank",
                 )
             broadcast_shape = tuple(
                 1 if a == gather_axis else d for a, d in enumerate(x.shape)
@@ -247,8 +248,8 @@ class GatherScatterBuilder(DataMovementBuilder):
             n, c, h, w = _image_shape(x, blocksize)
             if h % blocksize or w % blocksize:
                 raise bad_shape(
-                    f"images of {h} by {w} with blocksize {blocksize}",
-                    "both sides must be multiples of blocksize",
+                    f"the images are {h} by {w} pixels, blocksize is {blocksize}",
+                    "height and width must be multiples of blocksize",
                 )
         b = blocksize
         blocks = self.apply("reshape", x, shape=(n, c, h // b, b, w // b, b))
@@ -268,8 +269,9 @@ class GatherScatterBuilder(DataMovementBuilder):
             n, c, h, w = _image_shape(x, blocksize)
             if c % (blocksize * blocksize) or mode not in ("DCR", "CRD"):
                 raise bad_shape(
-                    f"{c} channels with blocksize {blocksize}, mode {mode!r}",
-                    "channels must be a multiple of blocksize squared, mode DCR or CRD",
+                    f"got {c} channels, blocksize {blocksize} and mode {mode!r}",
+                    f"the number of channels must be a multiple of blocksize² = "
+                    f"{blocksize * blocksize}, and mode must be DCR or CRD",
                 )
         b, channels_out = blocksize, c // (blocksize * blocksize)
         split_shape = (
@@ -302,7 +304,7 @@ def _pad_pairs(widths: PadWidths, rank: int) -> list[tuple[int, int]]:
         pairs = pairs * rank if len(pairs) == 1 else pairs
         if len(pairs) != rank or any(len(pair) != 2 for pair in pairs):
             raise bad_shape(
-                f"got {len(pairs)} rows of widths for rank {rank}",
+                f"the pad widths are {short_repr(widths)}, the rank is {rank}",
                 "expected one pair (before, after) per axis",
             )
         return [(before, after) for before, after in pairs]
@@ -311,6 +313,6 @@ def _pad_pairs(widths: PadWidths, rank: int) -> list[tuple[int, int]]:
     flat = as_integers(widths, "a width")
     if len(flat) not in (1, 2):
         raise bad_shape(
-            f"got {len(flat)} widths", "expected one number, or (before, after)"
+            f"got {len(flat)} pad widths", "expected one number, or (before, after)"
         )
     return [(flat[0], flat[-1])] * rank

@@ -235,7 +235,7 @@ def quantized_range(dtype: DType, bits: int = 0) -> tuple[int, int]:
     type_bits = 8 * dtype.nbytes
     if bits < 0 or bits == 1 or bits > type_bits:
         raise bad_attribute(
-            f"bits={bits} for {dtype}", f"bits must be 0, or 2 to {type_bits}"
+            f"bits={bits} for {dtype}", f"bits must be 0 (all), or 2 to {type_bits}"
         )
     low, high = int(dtype.min_value), int(dtype.max_value)
     shift = type_bits - bits if bits else 0

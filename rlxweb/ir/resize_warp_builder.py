@@ -57,8 +57,10 @@ class ResizeBuilder(OpBuilder):
             raise AttributeRefused(context, f"mode={short_repr(mode)}", rule)
         attrs = dict(_MODES[mode])
         if attrs["mode"] == "nearest" and (align_corners or antialias):
-            problem = "align_corners or antialias with a nearest mode"
-            raise AttributeRefused(context, problem, "they require linear or bicubic")
+            option = "align_corners" if align_corners else "antialias"
+            problem = f"mode={mode!r} does not support {option}"
+            rule = f"{option} requires mode linear, bilinear, trilinear or bicubic"
+            raise AttributeRefused(context, problem, rule)
         if align_corners:
             attrs["place"] = "align_corners"
         if antialias:
@@ -128,14 +130,15 @@ class ResizeBuilder(OpBuilder):
             raise ShapeError(
                 f"affine_grid of {format_shape(theta.shape)}",
                 f"the result size is {format_shape(output_shape)}",
-                "expected [N, C, 2 or 3 axes] and maps [N, axes, axes + 1]",
+                "expected size [N, C, H, W] and theta [N, 2, 3], or size "
+                "[N, C, D, H, W] and theta [N, 3, 4]",
             )
         if not theta.dtype.is_float:
             raise DTypeError(
-                f"affine_grid of {theta.dtype} maps",
-                "coordinates are not integers",
+                f"affine_grid of {theta.dtype} theta",
+                "theta must have a floating-point dtype",
                 "expected bf16, f16, f32 or f64",
-                "cast the maps",
+                "cast theta",
             )
         ends = [
             1.0 if align_corners else 1.0 - 1.0 / max(1, length)
@@ -166,7 +169,9 @@ def _output_sizes(
     rank = x.rank - 2
     arguments = f"size={short_repr(size)}, scale_factor={short_repr(scale_factor)}"
     if rank < 1 or (size is None) == (scale_factor is None):
-        rule = "expected exactly one, for the spatial axes of [N, C, …]"
+        rule = "expected exactly one of size and scale_factor"
+        if rank < 1:
+            rule = "expected an array [N, C, …] with at least one spatial axis"
         raise AttributeRefused(context, arguments, rule)
     requested: Any = size if scale_factor is None else scale_factor
     values = (requested,) if isinstance(requested, Real) else as_tuple(requested) or ()
@@ -175,11 +180,13 @@ def _output_sizes(
         raise AttributeRefused(
             context,
             arguments,
-            f"expected one number, or one for each of {rank} spatial axes",
+            f"expected one number, or one for each of the {rank} spatial axes",
         )
     if scale_factor is None:
         return [as_integer(value, "a size") for value in values], [None] * rank
     if not all(isinstance(f, Real) and 0 < float(f) < inf for f in values):
-        raise AttributeRefused(context, arguments, "factors must be finite numbers > 0")
+        raise AttributeRefused(
+            context, arguments, "scale factors must be finite numbers > 0"
+        )
     scales = [float(f) for f in values]
     return [int(n * f) for n, f in zip(x.shape[2:], scales, strict=True)], [*scales]

@@ -179,17 +179,24 @@ class SequenceBuilder(OpBuilder):
         if x.rank != 3 or weight.rank != 2 or weight.shape[0] != x.shape[2]:
             raise ShapeError(
                 context,
-                f"weight {format_shape(weight.shape)}",
-                "x must be [B, L, D], weight [D, K]",
+                f"the weight has shape {format_shape(weight.shape)}",
+                "expected x [batch, length, channels] and weight [channels, kernel "
+                "size]",
             )
         (B, L, D), K = x.shape, weight.shape[1]
         state_shape = (B, K - 1, D)
-        if not K or (state is not None and state.shape != state_shape):
-            state_text = None if state is None else format_shape(state.shape)
+        if not K:
             raise ShapeError(
                 context,
-                f"state {state_text} with weight {format_shape(weight.shape)}",
-                f"state must be {format_shape(state_shape)}, and K at least 1",
+                f"the weight has shape {format_shape(weight.shape)}",
+                "the last dimension, the kernel size, must be at least 1",
+            )
+        if state is not None and state.shape != state_shape:
+            raise ShapeError(
+                context,
+                f"the state has shape {format_shape(state.shape)}",
+                f"expected state {format_shape(state_shape)} for weight "
+                f"{format_shape(weight.shape)}",
             )
         if state is None:
             state = g.expand(g.constant(0.0, x.dtype), state_shape)
@@ -229,7 +236,7 @@ class _RecurrentOperands:
         if x.rank != 3 or w.rank != 3 or r.rank != 3:
             raise ShapeError(
                 op_name,
-                f"x {format_shape(x.shape)}, w {format_shape(w.shape)}, r "
+                f"x has shape {format_shape(x.shape)}, w {format_shape(w.shape)}, r "
                 f"{format_shape(r.shape)}",
                 "x must be [T, B, I], w [D, G·H, I] and r [D, G·H, H]",
             )
@@ -238,15 +245,15 @@ class _RecurrentOperands:
         if w.shape != w_shape or gate_width != gates * H:
             raise ShapeError(
                 op_name,
-                f"w {format_shape(w.shape)} and r {format_shape(r.shape)} with x "
+                f"w has shape {format_shape(w.shape)}, r {format_shape(r.shape)}, x "
                 f"{format_shape(x.shape)}",
-                f"w must be {format_shape(w_shape)} and r [{D}, {gates * H}, {H}]",
+                f"expected w {format_shape(w_shape)} and r [{D}, {gates * H}, {H}]",
             )
         if b is not None and b.shape != (D, 2 * gates * H):
             raise ShapeError(
                 op_name,
-                f"b {format_shape(b.shape)}",
-                f"it must be [{D}, {2 * gates * H}]",
+                f"b has shape {format_shape(b.shape)}",
+                f"expected b [{D}, {2 * gates * H}]",
             )
         self.D, self.H, self.gate_width = D, H, gate_width
         self.x, self.w, self.r, self.b = x, w, r, b

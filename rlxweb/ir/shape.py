@@ -84,7 +84,7 @@ def as_shape(value: SupportsIndex | Iterable[SupportsIndex]) -> Shape:
     """Return a checked shape: non-negative ints, rank at most 8."""
     values = as_tuple(value)
     if values is None:
-        raise bad_shape(f"a shape must be integers, got {short_repr(value)}")
+        raise bad_shape(f"a shape must consist of integers, got {short_repr(value)}")
     dims = tuple(as_integer(d, "a dimension") for d in values)
     negative = [d for d in dims if d < 0]
     if negative:
@@ -114,7 +114,10 @@ def normalize_axis(axis: int, rank: int) -> int:
     axis = as_integer(axis, "an axis")
     if not -rank <= axis < rank:
         raise bad_shape(
-            f"axis {axis} is outside rank {rank}", f"allowed {-rank} … {rank - 1}"
+            f"axis {axis} is out of range for rank {rank}",
+            f"expected {-rank} to {rank - 1}"
+            if rank
+            else "an array of rank 0 has no axes",
         )
     return axis % rank if rank else 0
 
@@ -151,9 +154,9 @@ def broadcast(*shapes: Sequence[int]) -> Shape:
                 text = " with ".join(format_shape(s) for s in shapes)
                 raise bad_shape(
                     f"cannot broadcast {text}",
-                    f"dimension {index - rank} is {out[index]} on one side and {dim} "
-                    "on the other",
-                    "reshape or expand one of them",
+                    f"dimension {index - rank} is {out[index]} in one shape and {dim} "
+                    "in another",
+                    "reshape or expand one of the operands",
                 )
             out[index] = dim
     return tuple(out)
@@ -169,7 +172,8 @@ def solve_expand(shape: Sequence[int], target: Sequence[int]) -> Shape:
     if -1 in target[: max(new_axes, 0)]:
         raise bad_shape(
             f"cannot expand {format_shape(shape)} to {format_shape(target)}",
-            f"-1 keeps a dimension, and the first {new_axes} are new",
+            f"-1 keeps an existing dimension, but the first {new_axes} dimensions are "
+            f"new",
             "pass the sizes of the new dimensions",
         )
     resolved = [
@@ -179,8 +183,10 @@ def solve_expand(shape: Sequence[int], target: Sequence[int]) -> Shape:
         return broadcast(shape, as_shape(resolved))
     except ShapeError as error:
         error.problem = f"cannot expand {format_shape(shape)} to {format_shape(target)}"
-        error.rule = "aligned from the right, each dimension must be 1 or the target's"
-        error.hint = "reshape it first so that the axes line up"
+        error.rule = (
+            "aligned from the right, dimensions must be equal or one of them must be 1"
+        )
+        error.hint = "reshape the tensor first so that its axes line up"
         raise
 
 
@@ -197,7 +203,9 @@ def solve_reshape(shape: Sequence[int], target: Sequence[int]) -> Shape:
         if known_total == 0 or total % known_total:
             raise bad_shape(
                 f"cannot reshape {format_shape(shape)} to {format_shape(target)}",
-                f"{total} elements must be a multiple of {known_total}",
+                f"the number of elements, {total}, must be a multiple of {known_total}"
+                if known_total
+                else "-1 is ambiguous if another dimension is 0",
             )
         target = [total // known_total if d == -1 else d for d in target]
     if numel(target) != total:

@@ -131,9 +131,9 @@ class SortSearchBuilder(DataMovementBuilder):
             axis = normalize_axis(axis, x.rank)
             if mask.ndim != 1 or mask.size > x.shape[axis]:
                 raise bad_shape(
-                    f"condition {format_shape(mask.shape)} for axis {axis} of "
-                    f"{format_shape(x.shape)}",
-                    f"it must have one axis and at most {x.shape[axis]} elements",
+                    f"the condition has shape {format_shape(mask.shape)}",
+                    f"for axis {axis} of {format_shape(x.shape)} a condition must have "
+                    f"rank 1 and at most {x.shape[axis]} elements",
                 )
         indices = np.flatnonzero(mask).astype(np.int32)
         return self.apply("gather", x, self.constant(indices), axis=axis)
@@ -152,7 +152,11 @@ class SortSearchBuilder(DataMovementBuilder):
         """
         with op_context("unique", x):
             if x.dtype is DType.BOOL:
-                raise bad_dtype("the values are bool", "expected numbers", "cast them")
+                raise bad_dtype(
+                    "the values are bool",
+                    "expected numbers",
+                    "cast the values to an integer dtype",
+                )
             flat = self.apply("reshape", x, shape=(-1,))
         n = flat.shape[0]
         sorted_x = self.apply("sort", flat, axis=0, descending=False)
@@ -196,10 +200,11 @@ class SortSearchBuilder(DataMovementBuilder):
             item_axis = normalize_axis(batch_axis, x.rank)
             if sequence_axis == item_axis or lengths.shape != (x.shape[item_axis],):
                 raise bad_shape(
-                    f"lengths {format_shape(lengths.shape)} for axes {sequence_axis} "
-                    f"and {item_axis} of "
+                    f"lengths has shape {format_shape(lengths.shape)}, axis is "
+                    f"{sequence_axis} and batch_axis {item_axis} of "
                     f"{format_shape(x.shape)}",
-                    "expected one length per batch item, and two different axes",
+                    "expected one length per batch item, and batch_axis other than "
+                    "axis",
                 )
         steps = np.arange(x.shape[sequence_axis], dtype=lengths.dtype.numpy)
         positions = self.constant(
@@ -229,8 +234,8 @@ class SortSearchBuilder(DataMovementBuilder):
             return array
         raise Unsupported(
             "",
-            f"{label} is computed, so the number of elements is unknown until the "
-            f"graph runs",
+            f"{label} is computed, so the number of selected elements is unknown "
+            f"until the graph runs",
             "the shapes of a graph must be known before it runs",
             "use g.nonzero(condition, size=…), which returns up to `size` indices and "
             "their count",

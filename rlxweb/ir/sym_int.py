@@ -289,7 +289,7 @@ class SymInt:
         if log is None or len(sample_answers) > 1:
             raise UsageError(
                 f"size condition {self} {op} {other}",
-                "the answer depends on sizes known only when the graph runs",
+                "the result depends on sizes known only when the graph runs",
                 hint="set bounds with Dim(name, min=…, max=…), or choose between "
                 "tensors with graph.where",
             )
@@ -301,8 +301,8 @@ class SymInt:
         """Raise UsageError for a conversion that needs the value."""
         raise UsageError(
             f"convert size {self} to {request}",
-            "it has no value until the graph runs",
-            hint="pass it to graph methods in place of an integer: "
+            "the size has no value until the graph runs",
+            hint="pass the size to graph methods in place of an integer: "
             "graph.arange(n), x.reshape(n, -1), graph.constant(n)",
         )
 

@@ -50,7 +50,7 @@ def _graph_method(name: str) -> Callable[..., Tensor]:
         return add_node(self, *args, **named)
 
     method.__name__ = name
-    method.__doc__ = f"`Graph.{name}` of this tensor."
+    method.__doc__ = f"`Graph.{name}` with this tensor as the first operand."
     return method
 
 
@@ -102,7 +102,7 @@ class Tensor:
         hint = (
             f"loop over tensors: t[i] for i in range({self.shape[0]})"
             if self.rank
-            else "a scalar has no rows"
+            else "use the scalar itself, without a loop"
         )
         self._refuse_values("a loop over the values", hint)
 
@@ -128,7 +128,7 @@ class Tensor:
         if isinstance(other, int | float | np.ndarray | np.generic):
             raise UsageError(
                 f"{self!r} == {describe_type(other)}",
-                "`==` tests whether both are the same tensor object",
+                "`==` only tests whether both are the same tensor object",
                 hint="compare element by element with t.eq(value) or t.ne(value)",
             )
         return self is other
@@ -235,7 +235,7 @@ class Tensor:
         return self.graph.getitem(self, key)
 
 
-def as_tensor_tuple(tensors: object, context: str, hint: str) -> tuple[Any, ...]:
+def as_tensor_tuple(tensors: object, context: str, usage: str) -> tuple[Any, ...]:
     """Return the members of a list of tensors. Errors  GraphError for what is no
     list.
     """
@@ -244,7 +244,12 @@ def as_tensor_tuple(tensors: object, context: str, hint: str) -> tuple[Any, ...]
             return tuple(tensors)  # type: ignore[arg-type]
     except TypeError:  # nothing to go through, or an array of no dimensions
         pass
-    raise GraphError(context, f"got {describe_type(tensors)}", "expected a list", hint)
+    raise GraphError(
+        context,
+        f"got {describe_type(tensors)}",
+        "expected a list of tensors",
+        f"pass a list, for example {usage}",
+    )
 
 
 @contextmanager

@@ -58,7 +58,11 @@ class TransformerBuilder(OpBuilder):
         if num_heads is not None:
             x = _split_heads(g, context, x, num_heads)
         if x.rank < 2:
-            raise ShapeError(context, "it has no sequence axis", "expected [..., S, D]")
+            raise ShapeError(
+                context,
+                "the array has no sequence axis",
+                "expected [..., length, size]",
+            )
         length = x.shape[-3 if num_heads else -2]
         cos, sin = (
             _position_angles(g, context, table, positions, length)
@@ -210,22 +214,26 @@ class TransformerBuilder(OpBuilder):
         context = (
             f"grouped_matmul of {format_shape(x.shape)} and {format_shape(w.shape)}"
         )
+        arguments = {"groups": groups, "offsets": offsets, "sizes": sizes}
         groupings = [
-            grouping for grouping in (groups, offsets, sizes) if grouping is not None
+            grouping for grouping in arguments.values() if grouping is not None
         ]
         if len(groupings) != 1:
+            given = [name for name, value in arguments.items() if value is not None]
             raise AttributeRefused(
                 context,
-                f"got {len(groupings)} of groups, offsets and sizes",
-                "exactly one must assign the rows to groups",
+                f"got {' and '.join(given) or 'no assignment of rows to groups'}",
+                "expected exactly one of groups, offsets and sizes",
             )
         if groups is None:
             if groupings[0].shape != w.shape[:1] or not groupings[0].dtype.is_integer:
+                name = "offsets" if sizes is None else "sizes"
                 raise ShapeError(
                     context,
-                    f"offsets or sizes are {format_shape(groupings[0].shape)} "
+                    f"{name} is {format_shape(groupings[0].shape)} "
                     f"{groupings[0].dtype}",
-                    f"expected one integer per group, {format_shape(w.shape[:1])}",
+                    f"expected shape {format_shape(w.shape[:1])}, one integer per "
+                    "group",
                 )
             ends = self.apply("cast", groupings[0], to=DType.I32)
             if sizes is not None:
@@ -249,8 +257,10 @@ def _head_count(
         heads_text = "" if heads is None else f" and num_heads={heads}"
         raise ShapeError(
             context,
-            f"head_dim={head_dim}{heads_text} for a last axis of {size}",
-            "the last axis must be num_heads times head_dim",
+            f"head_dim={head_dim}{heads_text} for a last axis of {size} elements",
+            "head_dim must be >= 1 and divide the length of the last axis"
+            if heads is None
+            else "the last axis must have num_heads · head_dim elements",
         )
     return heads if count == 1 else count
 
@@ -261,7 +271,8 @@ def _split_heads(g: Any, context: str, x: Tensor, heads: int) -> Tensor:
         raise ShapeError(
             context,
             f"num_heads={heads} for {format_shape(x.shape)}",
-            "expected [B, S, H·D] with a multiple of num_heads as last axis",
+            "expected num_heads >= 1 and an array [batch, length, num_heads · "
+            "head_dim]",
         )
     shape: Sequence[int] = (*x.shape[:2], heads, x.shape[2] // heads)
     return g.reshape(x, shape)  # type: ignore[no-any-return]
@@ -278,9 +289,10 @@ def _position_angles(
     if table.rank != 2 or positions.rank not in (1, 2):
         raise ShapeError(
             context,
-            f"positions {format_shape(positions.shape)} for angles "
+            f"positions has shape {format_shape(positions.shape)}, cos or sin "
             f"{format_shape(table.shape)}",
-            "expected positions [S] or [B, S] and angles [P, R/2]",
+            "expected positions [length] or [batch, length], and cos and sin of rank 2 "
+            "with one row per position",
         )
     if positions.dtype is DType.I64:
         positions = g.cast(positions, DType.I32)

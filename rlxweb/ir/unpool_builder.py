@@ -56,9 +56,10 @@ class UnpoolBuilder(OpBuilder):
         if x.rank != 3 or x.shape[1] % len(indices) or x.shape[2] != indices.shape[1]:
             raise ShapeError(
                 context,
-                f"images of {format_shape(size)} have {indices.shape[1]} windows of "
+                f"x has shape {format_shape(x.shape)}",
+                f"expected [N, C · {len(indices)}, {indices.shape[1]}]: images of "
+                f"{format_shape(size)} have {indices.shape[1]} windows of "
                 f"{len(indices)} elements",
-                "x must be [N, C · window, windows]",
             )
         n, channels = x.shape[0], x.shape[1] // len(indices)
         g: Any = self
@@ -90,7 +91,7 @@ class UnpoolBuilder(OpBuilder):
         if rank < 1 or indices.shape != x.shape:
             raise ShapeError(
                 context,
-                f"indices {format_shape(indices.shape)}",
+                f"indices has shape {format_shape(indices.shape)}",
                 "x and indices must have the same shape [N, C, …]",
             )
         kernel = _per_axis(context, "kernel_size", kernel_size, rank, minimum=1)
@@ -140,7 +141,7 @@ def _per_axis(
         raise AttributeRefused(
             context,
             f"{label}={short_repr(value)}",
-            f"expected one number, or one for each of {rank} spatial axes",
+            f"expected one number, or one for each of the {rank} spatial axes",
         )
     return numbers
 

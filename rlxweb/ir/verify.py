@@ -32,7 +32,9 @@ def verify(graph: Graph) -> None:
         )
     for index, node in enumerate(nodes):
         if node.id != index:
-            raise VerifyError(context, f"node %{node.id} is at position {index}")
+            raise VerifyError(
+                context, f"node %{node.id} is at position {index} in place of {node.id}"
+            )
         later_inputs = [i for i in node.inputs if not 0 <= i < index]
         if later_inputs:
             raise VerifyError(
@@ -51,11 +53,11 @@ def verify(graph: Graph) -> None:
             raise VerifyError(
                 context,
                 f"{node} declares {node.type}",
-                f"its shape rule returns {inferred_type}",
+                f"the shape rule of the op returns {inferred_type}",
             )
     for i in graph.outputs:
         if not 0 <= i < len(nodes):
-            raise VerifyError(context, f"output %{i} does not exist")
+            raise VerifyError(context, f"output %{i} is not a node of the graph")
 
 
 def result_type_error(node: Node, shape: Sequence[int], dtype: object) -> GraphError:
@@ -68,7 +70,7 @@ def result_type_error(node: Node, shape: Sequence[int], dtype: object) -> GraphE
         str(node),
         f"the reference function returned {list(shape)} {dtype}",
         f"the shape rule returns {node.type}",
-        "correct one of them in the op's definition",
+        "correct the reference function or the shape rule of the op",
     )
 
 
@@ -90,7 +92,7 @@ def require_graph(value: object, context: str = "compile") -> None:
     elif isinstance(value, type) and issubclass(value, Graph):
         hint = "create an instance: Graph()"
     elif isinstance(getattr(value, "graph", None), Graph):
-        hint = "pass its .graph"
+        hint = "pass its attribute .graph"
     raise VerifyError(context, f"got {describe_type(value)}", "expected a Graph", hint)
 
 

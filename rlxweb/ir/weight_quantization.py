@@ -72,9 +72,10 @@ def quantize_weights(
     if not quantizer.matrix_ids:
         raise InputError(
             context,
-            f"no product has a matrix of at least {least:,} weights to quantize",
-            "it must be a constant or a param with a value, and used only by products",
-            "pass the values by name in `params`",
+            f"the graph has no matrix of at least {least:,} weights to quantize",
+            "to be quantized, a matrix must be a constant or a param with a value, and "
+            "used only in matrix products and gathers",
+            "pass the values of the params by name in `params`",
         )
     trace = graph.recording
     return (

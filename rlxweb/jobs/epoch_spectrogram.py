@@ -106,9 +106,9 @@ def _divide_by_baseline(
     inside = (result.t >= low) & (result.t <= high)
     if not inside.any():
         raise UsageError(
-            "the baseline of epochs",
+            "apply the baseline of the epochs",
             f"no segment is centered between {low:g} and {high:g} s",
-            f"the centers range from {result.t[0]:.3g} to {result.t[-1]:.3g} s",
+            f"the segment centers range from {result.t[0]:.3g} to {result.t[-1]:.3g} s",
             Advice("widen the baseline, or use a shorter {}", segment_s=Blank("S")),
         )
     baseline_power = result.power[..., inside].mean(axis=-1, keepdims=True)

@@ -118,7 +118,7 @@ class Journal:
         return RecordingError(
             f"reading {str(self.path)!r}",
             f"an entry is invalid: {why}",
-            "the file was modified, or written by another version",
+            "the file was modified, or written by another version of rlxweb",
             Advice("delete the file, or start over: {}", no_resume=True),
         )
 

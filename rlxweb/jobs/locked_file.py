@@ -55,7 +55,7 @@ def open_locked(
         file.close()
     raise UsageError(
         context,
-        "other runs keep replacing the file",
+        "other runs repeatedly replaced the file",
         f"tried {_TRIES} times",
         "choose another name",
     )
@@ -65,7 +65,7 @@ def _check_owner(file: IO[bytes], path: Path, context: str) -> None:
     status = os.fstat(file.fileno())
     if not stat.S_ISREG(status.st_mode):
         raise UsageError(
-            context, f"{str(path)!r} is not a file", hint="move or rename it"
+            context, f"{str(path)!r} is not a regular file", hint="move or rename it"
         )
     if hasattr(os, "getuid") and status.st_uid != os.getuid():
         raise UsageError(
@@ -94,7 +94,7 @@ def _lock(
         file.seek(0)
         raise UsageError(
             context,
-            "another run is writing it",
+            "another run is writing the same output",
             describe_holder(file.read(_MAX_HOLDER_NBYTES)),
             "wait until that run ends, or choose another name",
         ) from error

@@ -132,7 +132,7 @@ def analyse_file(
     except MemoryError as error:
         raise OutOfMemory(
             f"welch of {path!r}",
-            "out of memory",
+            "the host is out of memory",
             hint="use shorter segments, or fewer channels",
         ) from error
 

@@ -214,9 +214,9 @@ def _compute_group_bands(
         )
     except RlxError as error:
         if isinstance(error.hint, Advice):
-            within = Advice("choose {} within it", fit=Blank("LOW:HIGH"))
+            within = Advice("choose {} within this range", fit=Blank("LOW:HIGH"))
             error.hint = within if request.fit_hz else ""
-        error.doing = f"the 1/f part of {context}"
+        error.doing = f"fit the 1/f part of {context}"
         raise
     return GroupBands(group, band_power, request, ratios, fit)
 
@@ -227,7 +227,7 @@ def _finer_bins_hint(group: GroupResult) -> str:
     if epochs is not None and group.n_segments == epochs.n_averaged:
         return "use longer epochs"
     if group.spec.nperseg >= group.n_samples:
-        return f"use a longer recording; {group.n_samples} samples are too few"
+        return f"use a recording of more than {group.n_samples} samples"
     return Advice("use a longer {}", segment_s=Blank("S"))
 
 
@@ -258,11 +258,12 @@ def default_fit_range(edges: NDArray[np.float64]) -> tuple[float, float]:
     low, high = float(edges.min()), float(edges.max())
     if high <= MIN_FIT_HZ:
         raise UsageError(
-            "the 1/f part of bands",
+            "fit the 1/f part of the bands",
             f"the bands end at {high:g} Hz",
             f"the fit starts at {MIN_FIT_HZ:g} Hz",
             Advice(
-                "use bands above it, or set the fit range: {}", fit=Blank("LOW:HIGH")
+                f"use bands above {MIN_FIT_HZ:g} Hz, or set the fit range: {{}}",
+                fit=Blank("LOW:HIGH"),
             ),
         )
     return max(MIN_FIT_HZ, low), high

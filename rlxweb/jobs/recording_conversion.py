@@ -97,7 +97,7 @@ class ConversionJob:
         except MemoryError as error:
             raise OutOfMemory(
                 f"converting {path!r}",
-                "out of memory",
+                "the host is out of memory",
                 hint=Advice(
                     "use fewer channels, or fewer files at a time: {}", jobs=Blank("N")
                 ),
@@ -146,9 +146,10 @@ class ConversionJob:
                 raise UsageError(
                     f"converting {recording.path!r}",
                     merge_obstacle(groups),
-                    f"a .{self.format} file holds one rate, and {target!r} takes one "
-                    "file",
-                    "write to a file, or select channels of one rate (-c)",
+                    f"a .{self.format} file supports one sampling rate, and {target!r} "
+                    "accepts only one file",
+                    "write to a named file to get one file per rate, or select "
+                    "channels with the same sampling rate (-c)",
                 )
             target_path = Path(target)
             names = _rate_names(target_path.stem, groups)
@@ -184,20 +185,20 @@ class ConversionJob:
         self, recording: Recording, output_paths: Iterable[str]
     ) -> None:
         reasons_by_path = {
-            _normalize_path(target): f"so does the recording {path!r}"
+            _normalize_path(target): f"the output of the recording {path!r}"
             for path, target in self.targets.items()
             if path != recording.path
         }
         for path in self.record_paths:
-            reasons_by_path[_normalize_path(path)] = "so does the run record"
+            reasons_by_path[_normalize_path(path)] = "the run record"
         for output_path in output_paths:
             if _normalize_path(output_path) in reasons_by_path:
                 raise UsageError(
                     f"converting {recording.path!r}",
-                    f"it writes to {output_path!r}, and "
+                    f"the output {output_path!r} is also "
                     f"{reasons_by_path[_normalize_path(output_path)]}",
                     "every output must be a separate file",
-                    "convert one of them to another folder (-o)",
+                    "use another folder for one of the outputs (-o)",
                 )
 
     def _check_output(self, recording: Recording, output_path: str) -> None:

@@ -107,7 +107,7 @@ class SpectrogramJob:
         except MemoryError as error:
             raise OutOfMemory(
                 f"spectrogram of {path!r}",
-                "out of memory",
+                "the host is out of memory",
                 hint=Advice(
                     "use fewer channels or columns, or fewer files at a time: {}",
                     jobs=Blank("N"),

@@ -169,7 +169,7 @@ class ResumableRun:
             if set(entry) != set(keys) or not all(
                 isinstance(value, str) for value in entry.values()
             ):
-                raise self._journal.foreign_entry_error(f"it holds {shown(entry)}")
+                raise self._journal.foreign_entry_error(f"it contains {shown(entry)}")
             if "file" in entry:
                 completed_file = _CompletedFile(
                     span, entry["facts"], entry["where"], entry["stamp"]
@@ -202,11 +202,13 @@ class ResumableRun:
         if not same_facts:
             redo_reason = self._settings_changes(completed[-1].facts, facts_spans)
         elif same_facts[-1].absolute_path != _absolute_path(file):
-            redo_reason = "the earlier file is at another path"
+            redo_reason = "the file was at another path in the earlier run"
         elif not same_facts[-1].stamp:
-            redo_reason = "it is unknown whether the file has changed"
+            redo_reason = (
+                "it is unknown whether the file has changed since the earlier run"
+            )
         elif same_facts[-1].stamp != self._file_state(file):
-            redo_reason = "the file has changed since"
+            redo_reason = "the file has changed since the earlier run"
         if redo_reason:
             resumed.redo_reasons.setdefault(redo_reason, []).append(file)
         else:
@@ -225,7 +227,7 @@ class ResumableRun:
         old = _flatten_facts(facts)
         new = _flatten_facts(json.loads(_canonical_json(self._facts)))
         changes = [
-            f"{name} was {_format_value(old.get(name))} and is "
+            f"{name} was {_format_value(old.get(name))}, now "
             f"{_format_value(new.get(name))}"
             for name in sorted({*old, *new})
             if old.get(name) != new.get(name)

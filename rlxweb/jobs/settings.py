@@ -128,8 +128,8 @@ def group_fmax(
     if not FrequencyLimit.from_rate(fastest).allows(fmax):
         return fmax
     message = (
-        f"channels at {group.fs:g} Hz have frequencies up to {group.fs / 2:g} Hz only, "
-        f"below fmax, {fmax:g} Hz; all of their frequencies are used"
+        f"channels sampled at {group.fs:g} Hz contain frequencies up to "
+        f"{group.fs / 2:g} Hz; fmax, {fmax:g} Hz, is not applied to them"
     )
     warnings.warn(RecordingWarning(context, message), stacklevel=2)
     return None
@@ -144,9 +144,9 @@ def segment_samples(group: Group, segment_s: float, context: str) -> int:
     if requested > group.longest:
         gap_note = " between gaps" if group.gaps else ""
         message = (
-            f"segments of {segment_s:g} s are longer than the channels at "
-            f"{group.fs:g} Hz, {group.longest / group.fs:g} s{gap_note}; using one "
-            "segment of that length"
+            f"the channels at {group.fs:g} Hz have {group.longest / group.fs:g} s"
+            f"{gap_note}, less than a segment of {segment_s:g} s; using one segment "
+            f"of {group.longest / group.fs:g} s"
         )
         warnings.warn(RecordingWarning(context, message), stacklevel=2)
     return min(requested, group.longest)

@@ -150,7 +150,7 @@ class DispatchSplitter:
                 if count > MAX_CHUNKS:
                     raise LimitExceeded(
                         f"kernel '{self.dispatch.shader}'",
-                        "splitting needs too many dispatches",
+                        "the kernel requires too many dispatches",
                         f"at most {MAX_CHUNKS:,} are allowed",
                         Advice("use a smaller problem or {}", device="cpu"),
                     )
@@ -229,18 +229,18 @@ class DispatchSplitter:
         limits = self.limits
         if access is not None:
             size = self.binding_nbytes(access, chunk)
-            problem = f"one piece needs a binding of {size:,} bytes"
-            rule = f"this device allows {self._max_binding_nbytes:,} bytes"
+            problem = f"the smallest possible part needs a binding of {size:,} bytes"
+            rule = f"this device allows {self._max_binding_nbytes:,} bytes per binding"
         elif self.iterations(chunk) > MAX_LOOP_ITERATIONS:
             problem = (
                 f"one invocation would run {self.iterations(chunk):,.0f} loop "
                 "iterations"
             )
-            rule = f"drivers stop loops at {MAX_LOOP_ITERATIONS:,}"
+            rule = f"drivers stop loops after {MAX_LOOP_ITERATIONS:,} iterations"
         else:
-            problem = f"it needs {self.workgroup_count(chunk):,} workgroups at once"
+            problem = f"one dispatch needs {self.workgroup_count(chunk):,} workgroups"
             max_workgroups = limits.max_compute_workgroups_per_dimension
-            rule = f"this device allows {max_workgroups:,} per dimension"
+            rule = f"this device allows {max_workgroups:,} in each of 3 dimensions"
         hint = Advice("use a smaller problem or {}", device="cpu")
         return LimitExceeded(f"kernel '{self.dispatch.shader}'", problem, rule, hint)
 
@@ -274,9 +274,9 @@ def reads_to_merge(dispatch: KernelDispatch, limits: Limits) -> frozenset[int]:
     if len(reads) < merge_count:
         raise LimitExceeded(
             f"kernel '{dispatch.shader}'",
-            f"it uses {count + int(dispatch.reports_faults)} buffers",
-            f"this device binds at most {limits.max_storage_buffers_per_shader_stage} "
-            "per shader stage",
+            f"the kernel uses {count + int(dispatch.reports_faults)} storage buffers",
+            "this device supports at most "
+            f"{limits.max_storage_buffers_per_shader_stage} per shader stage",
             Advice("use {}", device="cpu"),
         )
     return frozenset(reads[-merge_count:])

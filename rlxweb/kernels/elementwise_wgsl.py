@@ -65,8 +65,8 @@ def substitute_expression(
         if index >= len(operands):
             raise GraphError(
                 str(node),
-                f"its expression names operand {match[2]!r}",
-                f"the op has {len(operands)} operands",
+                f"the op's WGSL expression uses operand {match[2]!r}",
+                f"the op has {len(operands)} operand{'s' * (len(operands) != 1)}",
             )
         return operands[index] if match[2].islower() else TYPE_ALIASES[dtypes[index]]
 
@@ -87,8 +87,8 @@ def _attribute_literal(node: Node, name: str) -> str:
             return text
     raise GraphError(
         str(node),
-        f"its expression uses attribute {name}={value!r}",
-        "a shader can hold only booleans and finite float32 numbers",
+        f"the op's WGSL expression uses attribute {name}={value!r}",
+        "a constant in a shader must be a bool, an integer or a finite float32",
     )
 
 
@@ -264,7 +264,12 @@ def _packed_dispatch(
     by element, so that no two write to the same one.
     """
     if not Layout(out.shape, out.strides).is_dense or out.offset:
-        raise GraphError("region", f"{dtypes[-1]} elements are stored in whole words")
+        raise GraphError(
+            "region",
+            f"the result of dtype {dtypes[-1]} is not dense or has an offset",
+            "the result must be dense and without an offset, because it is written "
+            "as whole 32-bit words",
+        )
     shape, out_index, element_count = out.shape, len(reads), math.prod(out.shape)
     per_word = elements_per_word(dtypes[-1])
     uniforms = body.uniforms | {"elements": element_count}

@@ -90,8 +90,8 @@ def build_launches(
     if dispatch.shared_bytes > limits.max_compute_workgroup_storage_size:
         raise LimitExceeded(
             f"kernel '{dispatch.shader}'",
-            f"it needs {dispatch.shared_bytes:,} bytes of workgroup memory",
-            f"this device has {limits.max_compute_workgroup_storage_size:,}",
+            f"the kernel needs {dispatch.shared_bytes:,} bytes of workgroup memory",
+            f"this device has {limits.max_compute_workgroup_storage_size:,} bytes",
             Advice("use {}", device="cpu"),
         )
     element_sizes = tuple(element_nbytes(d) for d in dtypes)
@@ -101,7 +101,9 @@ def build_launches(
     # Merged reads are plain u32 words; the vec4 form cannot be mixed with them.
     if splitter.merged_reads and any(access.is_vec4 for access in dispatch.accesses):
         raise LimitExceeded(
-            f"kernel '{dispatch.shader}'", "a vec4 shader does not support merged reads"
+            f"kernel '{dispatch.shader}'",
+            "the kernel uses more buffers than this device supports, and inputs that "
+            "are read as vec4 cannot be merged into one",
         )
     bindings = [
         StorageBinding(dtype, access.mode, k in splitter.merged_reads, access.is_vec4)
@@ -186,8 +188,8 @@ def _uniform_bytes(
         else:
             raise LimitExceeded(
                 f"kernel '{dispatch.shader}'",
-                f"uniform {name} = {value}",
-                "shader indices must fit u32",
+                f"uniform {name} is {value}",
+                f"expected 0 to {(1 << 32) - 1} (u32)",
                 Advice("use a smaller problem or {}", device="cpu"),
             )
     return words.tobytes()

@@ -92,7 +92,7 @@ class RowReductionWgsl:
         """
         level = self.rows.node_level(self.graph, node)
         if level is None:
-            raise GraphError(str(node), "the op is not computed along the rows")
+            raise GraphError(str(node), "the op cannot be part of a row reduction")
         return level
 
     def _walk_depths(self) -> dict[int, int]:

@@ -52,8 +52,8 @@ def load_shader_text(name: str) -> str:
             return path.read_text(encoding="utf-8")
     raise GraphError(
         f"shader '{name}'",
-        "no such file in the package or in the shaders/ folder of the checkout",
-        hint="name a file of shaders/, or pass the text of the Kernel in `source`",
+        f"no file shaders/{name}.wgsl in the package or the checkout",
+        hint="use the name of a file in shaders/, or pass the WGSL text as `source`",
     )
 
 

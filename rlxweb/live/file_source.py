@@ -74,12 +74,24 @@ class GrowingFile:
         with self._open_recording() as recording:
             group = single_rate_group(recording)
             if group_stream_info(group) != self.stream_info:
+                size = f"{len(group.channels)} channels at {group.fs:g} Hz"
+                previous_size = (
+                    f"{len(self.stream_info.channels)} channels at "
+                    f"{self.stream_info.fs:g} Hz"
+                )
+                if size == previous_size:
+                    problem = "the names or units of the channels changed"
+                    rule = (
+                        "channel names and units must stay the same while the file is "
+                        "watched"
+                    )
+                else:
+                    problem = f"the file now has {size}"
+                    rule = f"expected {previous_size}, as before"
                 raise RecordingError(
                     f"watching {shown(self._path)}",
-                    f"the file now has {len(group.channels)} channels at {group.fs:g} "
-                    "Hz",
-                    f"expected {len(self.stream_info.channels)} channels at "
-                    f"{self.stream_info.fs:g} Hz, as before",
+                    problem,
+                    rule,
                     "start watching again",
                 )
             if group.n_samples < self._n_read:
@@ -126,7 +138,7 @@ class RecordingReplay:
 
     def __init__(self, path: str, speed: float = 1.0, **options: Any) -> None:
         if not speed > 0:
-            raise UsageError("replaying", f"the speed is {speed:g}", "above 0")
+            raise UsageError("replaying", f"the speed is {speed:g}", "must be above 0")
         self._recording = open_recording(path, **options)
         try:
             self._group = single_rate_group(self._recording)
@@ -166,10 +178,10 @@ def single_rate_group(recording: Recording) -> Group:
         rates = ", ".join(f"{group.fs:g}" for group in recording.groups)
         raise UsageError(
             f"watching {shown(recording.path)}",
-            f"its channels have {len(recording.groups)} different sampling "
+            f"the channels have {len(recording.groups)} different sampling "
             f"rates: {rates} Hz",
-            "only channels of one sampling rate can be watched",
-            "select channels of one sampling rate: -c NAMES",
+            "all watched channels must have the same sampling rate",
+            "select channels of one sampling rate: -c NAME (repeatable)",
         )
     return recording.groups[0]
 

@@ -44,7 +44,7 @@ class LslSource:
             raise UsageError(
                 _CONTEXT,
                 f"the stream {info.name()!r} did not answer",
-                f"no answer in {wait_s:g} s",
+                f"expected an answer within {wait_s:g} s",
             ) from error
         rate = float(full_info.nominal_srate())
         if rate <= 0:
@@ -82,7 +82,7 @@ class LslSource:
         except self._lost_error as error:
             raise RecordingError(
                 _CONTEXT,
-                f"{self.stream_info.name} was lost",
+                f"the connection to {self.stream_info.name} was lost",
                 "the stream ended, or restarted with other channels",
                 "connect to the stream again",
             ) from error
@@ -158,7 +158,7 @@ def _resolve_stream(lsl: Any, name: str, wait_s: float) -> Any:
         return numeric[0]
     hint = "select one stream: lsl:NAME"
     if n_matches:
-        problem = f"{n_matches} streams are named {shown(name)}"
+        problem = f"{n_matches} streams have the name or type {shown(name)}"
         hint = "select a stream with a unique name, or stop the others"
     elif name:
         problem = f"no stream named {shown(name)} was found in {wait_s:g} s"

@@ -47,9 +47,9 @@ class MicrophoneSource:
             raise UsageError(
                 _CONTEXT,
                 f"{properties['name']!r} cannot be opened ({error})",
-                f"requested {channels} channels at {rate:g} Hz, the device has "
-                f"{properties['max_input_channels']} at "
-                f"{properties['default_samplerate']:g} Hz",
+                f"requested {channels} channels at {rate:g} Hz; the device supports "
+                f"at most {properties['max_input_channels']} channels and has a "
+                f"default rate of {properties['default_samplerate']:g} Hz",
             ) from error
         names = tuple(f"mic{index + 1}" for index in range(channels))
         self.stream_info = StreamInfo(

@@ -37,8 +37,8 @@ class RawPipeSource:
         if sample_format not in SAMPLE_FORMATS or n_channels < 1:
             raise UsageError(
                 _CONTEXT,
-                f"got {n_channels} channels of type {sample_format!r}",
-                "expected at least 1 channel and a sample type of "
+                f"got {n_channels} channels of sample type {sample_format!r}",
+                "expected at least 1 channel and one of the sample types "
                 f"{', '.join(SAMPLE_FORMATS)}",
             )
         self._file, self._dtype = file, np.dtype(SAMPLE_FORMATS[sample_format])
@@ -63,8 +63,8 @@ class RawPipeSource:
                     "incomplete frame",
                     f"a frame of {len(self.stream_info.channels)} channels has "
                     f"{self._frame_nbytes} bytes",
-                    "check the number of channels and the sample type against the "
-                    "sending program",
+                    "use the number of channels and the sample type of the sending "
+                    "program",
                 )
             raise EOFError
         data = self._partial_frame + data

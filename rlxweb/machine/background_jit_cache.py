@@ -98,7 +98,7 @@ class JitCache(Generic[K]):
     def disabled_reason(self) -> str:
         """Reason why no kernel is compiled at all; "" if kernels are compiled."""
         if not self._has_compiler:
-            return "llvmlite is not installed (the extra `fast`)"
+            return "llvmlite is not installed (install the extra `fast`)"
         if self._jit_mode() == "off":
             return "RLX_FAST=off"
         return self._failure_reason

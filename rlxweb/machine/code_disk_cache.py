@@ -112,7 +112,7 @@ def _check_private(handle: int, is_kind: Callable[[int], bool]) -> None:
     )
     if not is_kind(status.st_mode) or not is_private:
         raise PermissionError(
-            "it must belong to this user and not be writable by others"
+            "the cache must belong to this user and not be writable by others"
         )
 
 

@@ -88,7 +88,7 @@ def _get_llvm() -> Any:
         raise AdapterMissing(
             _ERROR_CONTEXT,
             reason,
-            f"a fork waits at most {llvm_calls.timeout_s:g} s for such a call",
+            f"fork() waits at most {llvm_calls.timeout_s:g} s for a running LLVM call",
             'start processes with "spawn" (multiprocessing.set_start_method)',
         )
     return _load_llvm()

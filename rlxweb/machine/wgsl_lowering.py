@@ -106,7 +106,7 @@ class WgslLowering(ABC):
         """Round a float to the nearest half-precision value. Errors  Unsupported if the
         target has no half precision.
         """
-        raise unsupported_error("a half")
+        raise unsupported_error("rounding to float16")
 
     def as_kind(
         self, kind: ValueKind, operand: TypedValue, convert: bool = False
@@ -154,7 +154,7 @@ class WgslLowering(ABC):
         """Lower a tree to its value. Errors  Unsupported."""
         result = self._lower_any(tree, names)
         if isinstance(result, dict):
-            raise unsupported_error("a struct as a number")
+            raise unsupported_error("a struct where a number is expected")
         return result
 
     def convert(self, kind: ValueKind, operand: TypedValue) -> TypedValue:
@@ -237,7 +237,7 @@ class WgslLowering(ABC):
         kind = b.kind if a.kind == "number" else a.kind
         a, b = self.as_kind(kind, a), self.as_kind(kind, b)
         if a.kind != b.kind:
-            raise unsupported_error(f"{a.kind} with {b.kind}")
+            raise unsupported_error(f"mixing {a.kind} and {b.kind} operands")
         return a, b
 
 
@@ -255,7 +255,7 @@ COMPARISONS: Final = {
 def require_scalars(values: list[LoweredValue]) -> list[TypedValue]:
     """Return the values; refuse struct values. Errors  Unsupported."""
     if any(isinstance(value, dict) for value in values):
-        raise unsupported_error("a struct as a number")
+        raise unsupported_error("a struct where a number is expected")
     return [value for value in values if isinstance(value, TypedValue)]
 
 

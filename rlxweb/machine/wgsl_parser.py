@@ -128,9 +128,12 @@ class WgslParser:
             context = " ".join(
                 self._tokens[max(0, self._position - 6) : self._position + 3]
             )
-            raise Unsupported(
-                "read WGSL", f"expected {expected or 'more'!r} near {context!r}"
+            problem = (
+                f"expected {expected!r} near {context!r}"
+                if expected
+                else f"the text ends too early, after {context!r}"
             )
+            raise Unsupported("read WGSL", problem)
         self._position += 1
         return token
 
@@ -272,7 +275,7 @@ def parse_expression(expression: str) -> Expression:
     tree = reader.parse_expression()
     if reader.next_token:
         raise Unsupported(
-            "read WGSL", f"unexpected {reader.next_token!r} after {expression!r}"
+            "read WGSL", f"unexpected {reader.next_token!r} in {expression!r}"
         )
     return tree
 

@@ -41,9 +41,11 @@ def _attention(
     right_window_size: int = -1,
 ) -> tuple[Tensor | None, ...]:
     if (past_k is None) != (past_v is None):
+        names = ("past_key", "past_value")
+        present, missing = names if past_v is None else names[::-1]
         ctx.raise_invalid_model(
-            "only one of past_key and past_value is given",
-            "both or neither must be given",
+            f"{present} is given, but {missing} is not",
+            "past_key and past_value must be given together",
         )
     flat_operands = (q, k, v) if q.rank == 3 else None
     if flat_operands:
@@ -80,7 +82,7 @@ def _split_heads(
     """Reshape [B, S, H·D] to [B, H, S, D]."""
     if num_heads < 1 or x.shape[2] % num_heads:
         ctx.raise_invalid_model(
-            f"{name} is {num_heads} for shape {format_shape(x.shape)}",
+            f"{name} is {num_heads} for an input of shape {format_shape(x.shape)}",
             "the number of heads must be at least 1 and divide the last dimension",
         )
     rows = ctx.graph.reshape(x, (*x.shape[:2], num_heads, x.shape[2] // num_heads))
@@ -204,7 +206,8 @@ class _OnnxAttention:
         G, S = k.shape[1:3]
         if G < 1 or H % G:
             self.ctx.raise_invalid_model(
-                f"{H} query heads are not a multiple of {G} key heads"
+                f"got {G} key heads and {H} query heads",
+                "the number of key heads must divide the number of query heads",
             )
         sqrt_scale = math.sqrt(E**-0.5 if self.scale is None else self.scale)
         compute_dtype = DType.F32 if q.dtype is DType.F16 else q.dtype

@@ -192,7 +192,7 @@ class FoldingGraph(Graph):
         for node_id in sorted(self._required_nodes([tensor])):
             node = self.node(node_id)
             check_constant_size(
-                node.type.shape, node.type.dtype, f"the values of {node.op}"
+                node.type.shape, node.type.dtype, f"the result of {node.op}"
             )
             array = self.known_array(self.tensor(node_id))
             if array is None:

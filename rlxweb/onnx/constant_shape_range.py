@@ -35,7 +35,7 @@ def _constant(ctx: ConversionContext, **attrs: Any) -> Value:
     if name not in _VALUE_ATTR_DTYPES:
         ctx.raise_unsupported(
             f"attribute {name} is not supported",
-            "supported: value, " + ", ".join(_VALUE_ATTR_DTYPES),
+            "supported: value, sparse_value, " + ", ".join(_VALUE_ATTR_DTYPES),
         )
     return ctx.constant_value(np.array(value, _VALUE_ATTR_DTYPES[name]))
 
@@ -64,7 +64,9 @@ def _constant_of_shape(
     dims = ctx.require_ints(shape, "the shape")
     fill_array = np.zeros(1, np.float32) if value is None else value.array
     if fill_array.size != 1:
-        ctx.raise_invalid_model(f"value has {fill_array.size} elements", "must have 1")
+        ctx.raise_invalid_model(
+            f"attribute 'value' has {fill_array.size} elements", "expected 1"
+        )
     fill_value = ctx.constant_value(fill_array.reshape(()))
     if not isinstance(fill_value, Tensor):
         return np.full(dims, fill_array.reshape(()), fill_array.dtype)
@@ -82,10 +84,8 @@ def _range(
 ) -> Tensor:
     """Compute a range in float64 whatever `stash_type` says; that is no less exact."""
     start_array = ctx.require_array(start, "the start")
-    bounds = (start, limit, delta)
-    begin, end, step = (
-        ctx.require_number(v, "the start, limit or delta") for v in bounds
-    )
+    bounds = {"the start": start, "the limit": limit, "the delta": delta}
+    begin, end, step = (ctx.require_number(v, name) for name, v in bounds.items())
     if step == 0:
         ctx.raise_invalid_model("delta is 0", "must not be 0")
     count = max(int(np.ceil((end - begin) / step)), 0)
@@ -147,7 +147,7 @@ def _bit_cast(ctx: ConversionContext, x: Value, *, to: int) -> Value:
     if dtype.itemsize != array.dtype.itemsize:
         ctx.raise_invalid_model(
             f"cannot bit-cast {array.dtype} to {dtype}",
-            "both must have the same element size",
+            "both dtypes must have the same number of bytes",
         )
     return ctx.constant_value(array.view(dtype))
 
@@ -193,7 +193,8 @@ def _one_hot(
     size = int(ctx.require_number(depth, "the depth"))
     if tuple(values.shape) != (2,):
         ctx.raise_invalid_model(
-            f"values has shape {values.shape}", "must have 2 elements: off and on"
+            f"input 'values' has shape {values.shape}",
+            "must have shape (2,): the off value and the on value",
         )
     if isinstance(values, Tensor):
         return ctx.graph.one_hot(indices, size, values[1], values[0], axis)

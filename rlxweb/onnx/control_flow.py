@@ -168,8 +168,9 @@ def _freeze_after_stop(
         _has_same_type(a, b) for a, b in zip(new_values, old_values, strict=True)
     ):
         ctx.raise_unsupported(
-            "its last iteration is known only on the device",
-            "its values must then keep their shape and dtype",
+            "a loop-carried value is not a tensor of constant shape and dtype",
+            "a loop condition that the device computes requires tensors of "
+            "constant shape and dtype",
         )
     return [
         a if a is b else ctx.graph.where(scalar_condition, a, b)
@@ -180,7 +181,7 @@ def _freeze_after_stop(
 def _check_iteration(ctx: ConversionContext, iteration: int) -> None:
     if iteration >= MAX_UNROLLED_ITERATIONS:
         ctx.raise_unsupported(
-            f"it runs more than {iteration:,} iterations",
+            f"the loop runs more than {iteration:,} iterations",
             f"at most {MAX_UNROLLED_ITERATIONS:,} are supported",
         )
 
@@ -195,7 +196,9 @@ def _stack_iterations(
     dims = None if value_type is None else value_type.dims
     if value_type is None or dims is None or any(not isinstance(d, int) for d in dims):
         ctx.raise_unsupported(
-            f"it runs 0 iterations and the shape of '{declared.name}' is not declared"
+            "the loop runs 0 iterations, and the model does not declare the shape "
+            f"of '{declared.name}'",
+            "the shape of an empty result must be declared",
         )
     empty: Tensor = ctx.constant_value(np.zeros((0, *dims), value_type.dtype))
     return empty
@@ -226,7 +229,8 @@ def _scan(
     lengths = {x.shape[a] for x, a in zip(scan_inputs, axes, strict=True)}
     if len(lengths) != 1:
         ctx.raise_invalid_model(
-            f"the scanned axes have lengths {sorted(lengths)}", "must be equal"
+            f"the scanned axes have lengths {sorted(lengths)}",
+            "the lengths must be equal",
         )
     (length,) = lengths
     scan_output_count = len(body.outputs) - state_count
@@ -270,7 +274,7 @@ def _scan_v8(
     lengths, *operands = inputs
     if lengths is not None:
         ctx.raise_unsupported(
-            "sequence_lens is given",
+            "input sequence_lens is not supported",
             "all sequences of a batch must have the same length",
         )
     batch = operands[0].shape[0]

@@ -68,7 +68,7 @@ def conv_arguments(
     if declared_kernel is not None and declared_kernel != kernel:
         ctx.raise_invalid_model(
             f"kernel_shape is {declared_kernel}",
-            f"the kernel of the weight is {kernel}",
+            f"the weight has the kernel shape {kernel}",
         )
     geometry = _window_geometry(ctx, x, kernel, attributes)
     return {"groups": attributes.get("group", 1), **geometry}
@@ -227,7 +227,8 @@ def _max_unpool(
             result = g.concat([result, empty], axis)
         elif n < current:
             ctx.raise_invalid_model(
-                f"output_shape is {n} at axis {axis}", f"must be at least {current}"
+                f"output_shape is {n} at axis {axis}",
+                f"must be at least {current}, the size without output_shape",
             )
     return result
 

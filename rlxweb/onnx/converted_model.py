@@ -177,14 +177,16 @@ def data_dependence_error(
     """
     name, *_ = large_deciding_inputs(request, arrays, deciding_inputs)
     array = flatten_inputs(arrays)[name]
-    problem = f"the values of input '{name}' {format_shape(array.shape)} decide "
+    problem = f"the values of input '{name}' {format_shape(array.shape)} determine "
     problem += request.description
-    rule = "inputs that decide shapes must have at most "
+    rule = "an input whose values determine shapes or branches must have at most "
     rule += f"{MAX_DECIDING_ELEMENTS:,} elements"
     if numel(request.tensor.shape) <= MAX_DECIDING_ELEMENTS:
-        hint = "use `run`, which computes such values first and then continues"
+        hint = "use `run`, which first computes the values that determine shapes or "
+        hint += "branches, then builds the rest of the model"
         return DataDependentShape(context, problem, rule, hint)
-    hint = "make the value a constant of the model or a separate input"
+    hint = "make the values that determine shapes or branches a constant of the model, "
+    hint += "or compute them from a smaller input"
     return Unsupported(context, problem, rule, hint)
 
 
@@ -199,8 +201,9 @@ def inputs_of_unsupported_dtype(
             if array.size > MAX_DECIDING_ELEMENTS:
                 raise DTypeError(
                     context,
-                    f"input '{name}' is {format_shape(array.shape)} {array.dtype}",
-                    "inputs of unsupported dtypes must have at most "
+                    f"input '{name}' has shape {format_shape(array.shape)} and "
+                    f"dtype {array.dtype}",
+                    "an input of an unsupported dtype must have at most "
                     f"{MAX_DECIDING_ELEMENTS:,} elements",
                 )
             yield name

@@ -301,7 +301,7 @@ class ConversionContext:
         array = self.require_array(value, description)
         if array.size != 1:
             self.raise_unsupported(
-                f"got {array.size} elements for {description}", "must be 1"
+                f"got {array.size} elements for {description}", "expected 1"
             )
         return array.reshape(-1)[0].item()
 

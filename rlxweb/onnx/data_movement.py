@@ -41,7 +41,8 @@ def _reshape_to(
             if axis >= x.rank:
                 ctx.raise_invalid_model(
                     f"dimension {axis} of the new shape is 0",
-                    f"0 copies a dimension of x, which has rank {x.rank}",
+                    "a 0 stands for the dimension of x at the same axis, but x has "
+                    f"rank {x.rank}",
                 )
             dims[axis] = x.shape[axis]
     if 0 in dims and -1 in dims and not allowzero:
@@ -55,7 +56,10 @@ def _reshape_to(
 @converts("Flatten")
 def _flatten(ctx: ConversionContext, x: Tensor, *, axis: int = 1) -> Tensor:
     if not -x.rank <= axis <= x.rank:
-        ctx.raise_invalid_model(f"axis {axis} is out of range", f"x has rank {x.rank}")
+        ctx.raise_invalid_model(
+            f"axis {axis} is out of range",
+            f"must be {-x.rank} to {x.rank} because x has rank {x.rank}",
+        )
     axis = axis + x.rank if axis < 0 else axis
     outer = int(np.prod(x.shape[:axis], dtype=np.int64))
     return ctx.graph.reshape(x, (outer, int(np.prod(x.shape[axis:], dtype=np.int64))))
@@ -90,7 +94,8 @@ def squeeze_axes(ctx: ConversionContext, x: Tensor, axes: Ints | None) -> Tensor
     for axis in removed_axes:
         if x.shape[axis] != 1:
             ctx.raise_invalid_model(
-                f"axis {axis} has {x.shape[axis]} elements", "must have 1"
+                f"axis {axis} has size {x.shape[axis]}",
+                "a removed axis must have size 1",
             )
     return ctx.graph.reshape(
         x, [d for a, d in enumerate(x.shape) if a not in removed_axes]
@@ -112,7 +117,9 @@ def unsqueeze_axes(ctx: ConversionContext, x: Tensor, axes: Sequence[int]) -> Te
     rank = x.rank + len(axes)
     new_axes = {normalize_axis(a, rank) for a in axes}
     if len(new_axes) != len(axes):
-        ctx.raise_invalid_model(f"axes {tuple(axes)} contain duplicates")
+        ctx.raise_invalid_model(
+            f"axes {tuple(axes)} contain duplicates", "each axis must be unique"
+        )
     old_dims = iter(x.shape)
     return ctx.graph.reshape(
         x, [1 if a in new_axes else next(old_dims) for a in range(rank)]
@@ -171,10 +178,14 @@ def _slice_axes(
     axes = tuple(range(len(starts))) if axes is None else axes
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
-        ctx.raise_invalid_model("starts, ends, axes and steps have different lengths")
+        ctx.raise_invalid_model(
+            f"got {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and "
+            f"{len(steps)} steps",
+            "the four counts must be equal",
+        )
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if step == 0:
-            ctx.raise_invalid_model("a step is 0")
+            ctx.raise_invalid_model("a step is 0", "must not be 0")
         axis = normalize_axis(axis, x.rank)
         x = _slice_axis(ctx, x, axis, _slice_range(start, end, step, x.shape[axis]))
     return x
@@ -241,7 +252,7 @@ def split_axis(
     if sum(sizes) != size or min(sizes, default=0) < 0:
         ctx.raise_invalid_model(
             f"the parts have sizes {sizes}",
-            f"must add up to the {size} elements of the axis",
+            f"the sizes must be >= 0 and add up to {size}, the size of axis {axis}",
         )
     starts = np.cumsum((0, *sizes)).tolist()
     return tuple(

@@ -53,7 +53,7 @@ def _non_max_suppression(
         center_point_box=bool(center_point_box),
     )
     kept_positions = ctx.nonzero_indices(
-        g.ge(box_indices, 0), "the number of kept boxes"
+        g.ge(box_indices, 0), "the number of selected boxes"
     )
     kept_boxes = g.gather_nd(box_indices, g.transpose(kept_positions, (1, 0)))
     columns = [kept_positions[0], kept_positions[1], kept_boxes]
@@ -108,7 +108,7 @@ def _deform_conv(
     if kernel_shape is not None and kernel_shape != weight.shape[2:]:
         ctx.raise_invalid_model(
             f"kernel_shape is {kernel_shape}",
-            f"the kernel of the weight is {weight.shape[2:]}",
+            f"the weight has the kernel shape {weight.shape[2:]}",
         )
     if x.rank != 4:
         ctx.raise_unsupported(

@@ -48,7 +48,7 @@ def _old_binary(
     elif not broadcast and x.shape != y.shape:
         ctx.raise_invalid_model(
             f"the operands have shapes {x.shape} and {y.shape}",
-            "must be equal as broadcast is 0",
+            "the shapes must be equal because broadcast is 0",
         )
     return ctx.graph.apply(_BINARY_OPS[ctx.node.op], x, y)
 

@@ -46,9 +46,9 @@ def _read_source(source: Any) -> tuple[str, bytes, Path | None]:
         if not isinstance(data, bytes):
             raise ModelError(
                 "load a model",
-                f"reading the file gave {describe_type(data)}",
+                f"reading the open file returned {describe_type(data)}",
                 "expected bytes",
-                "open it with mode 'rb'",
+                "open the file with mode 'rb'",
             )
         return Path(str(getattr(source, "name", "model"))).name, data, None
     try:
@@ -74,13 +74,13 @@ def _check_opsets(message: Any, context: str) -> None:
         if not 0 <= opset.version < 1 << 31:
             raise ModelError(
                 context,
-                f"it uses opset {opset.version} of {shown(opset.domain)}",
+                f"the model uses opset {opset.version} of domain {shown(opset.domain)}",
                 "an opset version must be 0 to 2^31 - 1",
             )
         if opset.domain in ("", "ai.onnx") and not 1 <= opset.version <= newest:
             raise ModelError(
                 context,
-                f"it uses opset {opset.version}",
-                f"the installed package onnx supports 1 to {newest}",
+                f"the model uses opset {opset.version}",
+                f"the installed package onnx supports opsets 1 to {newest}",
                 "try a newer version of the package",
             )

@@ -50,7 +50,7 @@ def _max_roi_pool(
         ctx.raise_invalid_model(
             f"got images {format_shape(x.shape)} and regions "
             f"{format_shape(rois.shape)}",
-            "expected nonempty [N, C, H, W] and [R, 5]",
+            "expected non-empty images [N, C, H, W] and regions [R, 5]",
         )
     if len(pooled_shape) != 2 or min(pooled_shape) < 1:
         ctx.raise_invalid_model(

@@ -17,15 +17,16 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape import format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
-from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN
+from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN, require_zero
 
 
 def split_heads(ctx: ConversionContext, x: Tensor, num_heads: int) -> Tensor:
     """Reshape [B, S, N·D] to [B, N, S, D]."""
     if x.rank != 3 or num_heads < 1 or x.shape[2] % num_heads:
         ctx.raise_invalid_model(
-            f"got {format_shape(x.shape)} for {num_heads} heads",
-            "expected [B, S, heads · size]",
+            f"the query, key or value has shape {format_shape(x.shape)} for "
+            f"{num_heads} heads",
+            "expected [B, S, D], where D is a multiple of the number of heads",
         )
     heads_last = ctx.graph.reshape(
         x, (*x.shape[:2], num_heads, x.shape[2] // num_heads)
@@ -99,7 +100,8 @@ def score_bias(
     else:
         ctx.raise_unsupported(
             f"the mask has shape {format_shape(mask.shape)}",
-            f"must be [{B}], [{2 * B}], [{B}, {T}] or [{B}, {S}, {T}]",
+            f"must be [{B}], [{2 * B}], [{B}, {T}] or [{B}, {S}, {T}] for batch size "
+            f"{B}, {S} queries and {T} keys",
         )
     visible = g.reshape(visible, (B, 1, 1 if visible.rank == 2 else S, T))
     mask_bias = g.where(
@@ -132,10 +134,9 @@ def _attention(
     scale: float | None = None,
     unidirectional: int = 0,
 ) -> tuple[Tensor | None, ...]:
-    if do_rotary or past_present_share_buffer:
-        ctx.raise_unsupported(
-            "do_rotary or past_present_share_buffer is set", "both must be 0"
-        )
+    require_zero(
+        ctx, do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer
+    )
     qkv = x @ weights
     qkv = qkv if bias is None else qkv + bias
     return attend_packed_qkv(
@@ -169,8 +170,9 @@ def attend_packed_qkv(
     g, (mask, past, attention_bias) = ctx.graph, optional_inputs
     if len(sizes) != 3 or sum(sizes) != qkv.shape[2]:
         ctx.raise_invalid_model(
-            f"the hidden sizes are {sizes} for {qkv.shape[2]} columns",
-            "must be 3 sizes with this sum",
+            f"the hidden sizes are {sizes}",
+            f"must be 3 sizes that add up to {qkv.shape[2]}, the number of columns "
+            "of the weight",
         )
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (
@@ -211,8 +213,13 @@ def _multi_head_attention(
     unidirectional: int = 0,
 ) -> tuple[Tensor | None, ...]:
     if past_sequence_length is not None or cache_indirection is not None:
+        extra = (
+            "cache_indirection"
+            if past_sequence_length is None
+            else "past_sequence_length"
+        )
         ctx.raise_unsupported(
-            "past_sequence_length or cache_indirection is given",
+            f"input {extra} is not supported",
             "only caches that grow with each call are supported",
         )
     if ctx.needs_output(3):
@@ -221,8 +228,8 @@ def _multi_head_attention(
     if bias is not None:
         if k.rank == 4:
             ctx.raise_unsupported(
-                "a bias is given for keys split into heads",
-                "with a bias, keys must be [B, S, hidden]",
+                "a bias is given and the keys are already split into heads",
+                "with a bias, the keys must be [B, S, hidden]",
             )
         q, k, v = _add_qkv_biases(ctx, (q, k, v), bias)
     q = split_heads(ctx, q, num_heads)
@@ -248,9 +255,10 @@ def _unpack_qkv(
     packed = query if key is None else key
     part_count = 3 if key is None else 2
     if packed.rank != 5 or packed.shape[3] != part_count:
+        parts = "queries, keys and values" if key is None else "keys and values"
         ctx.raise_unsupported(
-            f"the packed operand has shape {format_shape(packed.shape)}",
-            f"must be [B, S, heads, {part_count}, size]",
+            f"the packed {parts} have shape {format_shape(packed.shape)}",
+            f"must be [B, S, heads, {part_count}, head size]",
         )
     B, S, N, _, D = packed.shape
     unpacked = [
@@ -299,10 +307,11 @@ class _KvCacheLayout:
                 or b + S > self.present_length
             ):
                 ctx.raise_invalid_model(
-                    f"a row has {t} keys, {S} of them new, and the past holds "
-                    f"{self.past_capacity}",
-                    f"must be 1 to {self.total_length} keys, the earlier ones "
-                    "within the past",
+                    f"a sequence has {t} keys, {S} of them new, and the past cache has "
+                    f"length {self.past_capacity}",
+                    f"a sequence must have 1 to {self.total_length} keys "
+                    "(total_sequence_length), and the keys before the new ones must "
+                    "fit into the past cache",
                 )
 
     @property
@@ -374,8 +383,9 @@ def _group_query_attention(
     _refuse_gpu_options(ctx, extra_inputs, other_attrs)
     g = ctx.graph
     if seqlens_k is None or total_sequence_length is None:
+        missing = "seqlens_k" if seqlens_k is None else "total_sequence_length"
         ctx.raise_invalid_model(
-            "a length input is missing",
+            f"input {missing} is missing",
             "seqlens_k and total_sequence_length are required",
         )
     q, k, v = _split_qkv(ctx, query, key, value, num_heads, kv_num_heads)
@@ -386,8 +396,9 @@ def _group_query_attention(
     cache = _KvCacheLayout(ctx, past_key, q.shape[2], (row_lengths, total_length))
     if do_rotary:
         if cos is None or sin is None:
+            missing = "cos_cache" if cos is None else "sin_cache"
             ctx.raise_invalid_model(
-                "do_rotary is set but a rotary table is missing",
+                f"do_rotary is set, but input {missing} is missing",
                 "cos_cache and sin_cache are required",
             )
         positions = (
@@ -434,7 +445,9 @@ def _refuse_gpu_options(
         if not name.endswith("norm_epsilon") and defaults.get(name, None) != attr_value:
             ctx.raise_unsupported(
                 f"attribute {name}={attr_value!r} is not supported",
-                f"must be {defaults.get(name)!r}",
+                f"must be {defaults[name]!r}"
+                if name in defaults
+                else "must be omitted",
             )
     names = "head_sink k_scale v_scale q_norm_weight k_norm_weight query_seqlens"
     for name, extra_input in zip(names.split(), extra_inputs, strict=False):
@@ -459,9 +472,9 @@ def _split_qkv(
         total_heads = num_heads + 2 * kv_num_heads
         if query.rank != 3 or query.shape[2] % max(1, total_heads):
             ctx.raise_invalid_model(
-                f"got packed queries {format_shape(query.shape)} for "
-                f"{total_heads} heads in total",
-                "expected [B, S, heads · size]",
+                "the packed queries, keys and values have shape "
+                f"{format_shape(query.shape)} for {total_heads} heads in total",
+                "expected [B, S, D], where D is a multiple of the number of heads",
             )
         g, size = ctx.graph, query.shape[2] // total_heads
         head_ranges = (

@@ -143,12 +143,18 @@ def _fused_matmul(
     transBatchA: int = 0,
     transBatchB: int = 0,
 ) -> Tensor:
-    if transBatchA or transBatchB:
-        ctx.raise_unsupported("transBatchA or transBatchB is set", "both must be 0")
+    require_zero(ctx, transBatchA=transBatchA, transBatchB=transBatchB)
     a = ctx.graph.swapaxes(a, -1, -2) if transA and a.rank > 1 else a
     b = ctx.graph.swapaxes(b, -1, -2) if transB and b.rank > 1 else b
     product: Tensor = _standard_converter("MatMul").convert(ctx, a, b)
     return product * alpha if alpha != 1.0 else product
+
+
+def require_zero(ctx: ConversionContext, **attrs: int) -> None:
+    """Raise Unsupported for an attribute that is not 0."""
+    for name, value in attrs.items():
+        if value:
+            ctx.raise_unsupported(f"{name} is {value}", "must be 0")
 
 
 def _standard_converter(op: str) -> RegisteredConverter:

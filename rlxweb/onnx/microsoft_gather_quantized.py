@@ -39,7 +39,8 @@ def _gather_block_quantized(
     g, table_tensor = ctx.graph, as_integer_tensor(ctx, table)
     if table_tensor is None or table_tensor.dtype not in (DType.I8, DType.U8):
         ctx.raise_unsupported(
-            "the table has an unsupported dtype", "must be integers of up to 8 bits"
+            "the dtype of the table is not supported",
+            "must be an integer dtype of up to 8 bits",
         )
     if isinstance(table, SubByteTensor):
         bits = bit_width(table.dtype)
@@ -52,8 +53,10 @@ def _gather_block_quantized(
     )
     if axes != (0, last_axis) or not last_axis:
         ctx.raise_unsupported(
-            f"gather_axis is {axes[0]} and quantize_axis is {axes[1]}",
-            f"must be 0 and {last_axis}",
+            f"gather_axis is {axes[0]} and quantize_axis is {axes[1]} for a table of "
+            f"rank {table_tensor.rank}",
+            "gather_axis must be 0, quantize_axis the last axis, and the rank at least "
+            "2",
         )
     columns, is_packed = table_tensor.shape[-1], not isinstance(table, SubByteTensor)
     if is_packed:
@@ -139,7 +142,8 @@ def _gather_codes(
     )
     if words is None:
         ctx.raise_unsupported(
-            "the table is not a weight of the model", "must be a constant"
+            "the table is not a weight of the model",
+            "the table must be an initializer",
         )
     rows = g.gather(words, indices)
     codes_by_shift = [
@@ -180,6 +184,7 @@ def _zero_points(
     )
     if unpacked is None:
         ctx.raise_unsupported(
-            "the zero points are not a weight of the model", "must be a constant"
+            "the zero points are not a weight of the model",
+            "the zero points must be an initializer",
         )
     return unpacked

@@ -43,23 +43,25 @@ def _matmul_nbits(
     x, so it is ignored.
     """
     if g_idx is not None:
-        ctx.raise_unsupported("g_idx is given", "groups must be contiguous along K")
+        ctx.raise_unsupported(
+            "input g_idx is not supported", "groups must be contiguous along K"
+        )
     if weight_prepacked:
         ctx.raise_unsupported(
-            "weight_prepacked is set",
-            "only one ONNX Runtime kernel reads prepacked weights",
+            f"weight_prepacked is {weight_prepacked}",
+            "must be 0: only one ONNX Runtime kernel can read prepacked weights",
         )
     if bits not in BITS or block_size < 16 or block_size & (block_size - 1):
         ctx.raise_unsupported(
             f"bits={bits}, block_size={block_size}",
-            "bits must be 2, 4 or 8, block_size a power of 2 >= 16",
+            "bits must be 2, 4 or 8, and block_size a power of 2 >= 16",
         )
     groups = -(-K // block_size)
     row_nbytes = groups * block_size * bits // 8
     if b.dtype is not DType.U8 or prod(b.shape) != N * row_nbytes:
         ctx.raise_invalid_model(
             f"B is {b.dtype} {list(b.shape)}",
-            f"must be u8 with {row_nbytes} bytes per row",
+            f"must be u8 with {N} rows of {row_nbytes} bytes",
         )
     if prod(scales.shape) != N * groups:
         ctx.raise_invalid_model(
@@ -109,12 +111,12 @@ def _scales_and_biases(
         if zero_codes.size != n * row_nbytes:
             ctx.raise_invalid_model(
                 f"got {zero_codes.size} bytes of zero points",
-                f"must be {n} rows of {row_nbytes} bytes",
+                f"expected {n * row_nbytes}: {n} rows of {row_nbytes} bytes",
             )
         zero_codes = _unpack_rows(zero_codes.reshape(n, row_nbytes), bits)[:, :groups]
     elif zero_codes.size != n * groups:
         ctx.raise_invalid_model(
-            f"got {zero_codes.size} zero points", f"must be {n * groups}"
+            f"got {zero_codes.size} zero points", f"expected {n * groups}"
         )
     zero_f32 = zero_codes.reshape(n, groups).astype(np.float32)
 

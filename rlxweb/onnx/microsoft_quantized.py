@@ -25,7 +25,7 @@ from rlxweb.onnx.converter_registry import (
     find_converter,
 )
 from rlxweb.onnx.microsoft_attention import attend_packed_qkv
-from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN
+from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN, require_zero
 from rlxweb.onnx.quantized import (
     array_digest,
     as_integer_tensor,
@@ -187,8 +187,9 @@ def _qlinear_concat(
 ) -> Value:
     if len(triples) % 3 or not triples:
         ctx.raise_invalid_model(
-            f"got {len(triples)} inputs after the first two",
-            "must be a multiple of 3 and at least 3",
+            f"got {len(triples)} inputs after the scale and zero point of the result",
+            "expected 3 for each tensor to concatenate: the tensor, its scale and its "
+            "zero point",
         )
     groups = [triples[start : start + 3] for start in range(0, len(triples), 3)]
     float_inputs = [
@@ -305,10 +306,9 @@ def _qattention(
     scale: float | None = None,
     unidirectional: int = 0,
 ) -> tuple[Tensor | None, ...]:
-    if do_rotary or past_present_share_buffer:
-        ctx.raise_unsupported(
-            "do_rotary or past_present_share_buffer is set", "both must be 0"
-        )
+    require_zero(
+        ctx, do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer
+    )
     total = integer_matmul(ctx, x, weights, (x_zero, w_zero)).cast("f32")
     qkv = total * (broadcastable_scales(x_scale) * broadcastable_scales(w_scale)) + bias
     size = qkv.shape[2] // 3
@@ -351,8 +351,9 @@ def _dynamic_quantize_lstm(
     quantises each share as a whole.
     """
     if w_scale is None or r_scale is None:
+        missing = "W_scale" if w_scale is None else "R_scale"
         ctx.raise_invalid_model(
-            "a weight scale is missing", "W_scale and R_scale are required"
+            f"input {missing} is missing", "W_scale and R_scale are required"
         )
     input_weights = _dequantize_gates(ctx, w, w_scale, w_zero)
     recurrent_weights = _dequantize_gates(ctx, r, r_scale, r_zero)

@@ -136,8 +136,9 @@ class Model(LoadedModel):
         inputs that are no tensors; ModelError, MissingOps; those of a shape that does
         not fit.
         """
-        self._check_open("the graph")
-        context, dim_sizes = self._error_context("the graph"), {**(dims or {}), **named}
+        self._check_open("build the graph")
+        context = self._error_context("build the graph")
+        dim_sizes = {**(dims or {}), **named}
         if all(port.is_fixed for port in self.inputs.values()) and not dim_sizes:
             conversion = self.imported(self._add_zero_inputs({}))
             self._graph_weights = conversion.params
@@ -193,7 +194,7 @@ class Model(LoadedModel):
             raise OutOfMemory(
                 self._error_context("run"),
                 f"the host is out of memory: {error}",
-                hint="run fewer items at once",
+                hint="use a smaller batch",
             ) from None
 
     def _convert_or_stage(self, binding: InputBinding) -> ConvertedModel | StagedModel:
@@ -242,7 +243,7 @@ class Model(LoadedModel):
 
         Errors   those of `run`.
         """
-        binding = self._bind_inputs("compile", {} if inputs is None else inputs)
+        binding = self._bind_inputs("compilation", {} if inputs is None else inputs)
         return run_blocking(
             self._compile_on(self._convert_cached(binding), device, adapter)
         )
@@ -252,7 +253,7 @@ class Model(LoadedModel):
 
         Errors   those of `run`.
         """
-        return self._convert_cached(self._bind_inputs("convert", inputs))
+        return self._convert_cached(self._bind_inputs("conversion", inputs))
 
     def _bind_inputs(self, action: str, inputs: Any) -> InputBinding:
         self._check_open(action)
@@ -280,7 +281,7 @@ class Model(LoadedModel):
         try:
             return convert_model(self.record, binding.arrays, context)
         except RecursionError:
-            problem = "its graphs are nested too deeply"
+            problem = "the graphs of the model are nested too deeply"
             raise ModelError(context, problem) from None
 
     async def _compile_on(
@@ -332,8 +333,8 @@ class Model(LoadedModel):
         """
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise NotFinite(
-                self._error_context("the weights"),
-                f"'{name}' {format_shape(array.shape)} contains NaN",
+                self._error_context("check the weights"),
+                f"weight '{name}' {format_shape(array.shape)} contains NaN",
                 f"{int(np.isnan(array).sum()):,} of {array.size:,} elements are NaN",
                 "download the model again or retrain it",
             )

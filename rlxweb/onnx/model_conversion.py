@@ -177,8 +177,8 @@ class ModelConversion:
         if self.node_count > MAX_NODES:
             raise Unsupported(
                 self.context,
-                f"it expands to more than {MAX_NODES:,} nodes",
-                "loop bodies are expanded per iteration, functions per call",
+                f"the model expands to more than {MAX_NODES:,} nodes",
+                "a loop body is copied for each iteration, a function for each call",
             )
 
     def _convert_node(self, node: NodeRecord, scope: NameScope) -> Sequence[Value]:
@@ -210,7 +210,8 @@ class ModelConversion:
         except _MissingOpInBody:
             return [MISSING_VALUE] * len(node.outputs)
         if len(output_values) < sum(map(bool, node.outputs)):
-            problem = f"expected {len(node.outputs)} outputs, got {len(output_values)}"
+            problem = f"the node declares {len(node.outputs)} outputs, but its op "
+            problem += f"computes {len(output_values)}"
             raise ModelError(context, problem)
         return output_values
 
@@ -243,7 +244,9 @@ class ModelConversion:
             raise OutOfMemory(context, problem) from None
         except _CONVERTER_ERRORS as error:  # what no converter looked for
             message = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ModelError(context, "it cannot be converted", message) from error
+            raise ModelError(
+                context, "the node cannot be converted", message
+            ) from error
         return result if isinstance(result, tuple) else (result,)
 
     def _check_node(
@@ -316,8 +319,9 @@ class ModelConversion:
         if scope.call_depth >= MAX_CALL_DEPTH:
             raise ModelError(
                 f"{self.context}, {shown(function.name)}",
-                f"function calls are nested {scope.call_depth} deep",
-                f"at most {MAX_CALL_DEPTH} are supported; check for recursion",
+                f"function calls are nested more than {scope.call_depth} deep",
+                f"at most {MAX_CALL_DEPTH} levels are supported",
+                "check the functions for recursion",
             )
         arguments: dict[str, Value] = dict.fromkeys(function.inputs)
         arguments.update(zip(function.inputs, values, strict=False))

@@ -138,14 +138,14 @@ class ModelReader:
             raise ModelError(
                 self.context,
                 f"graphs are nested {depth} deep",
-                f"at most {MAX_GRAPH_DEPTH} are supported",
+                f"at most {MAX_GRAPH_DEPTH} levels are supported",
             )
         if graph.sparse_initializer:
             name = graph.sparse_initializer[0].values.name
             raise ModelError(
                 self.context,
-                f"tensor {shown(name)} is sparse",
-                "only dense tensors are supported",
+                f"initializer {shown(name)} is sparse",
+                "only dense initializers are supported",
             )
         weights = {
             t.name: weight_from_message(t, self.folder, self.context)
@@ -182,9 +182,9 @@ class ModelReader:
         """Return the record of one node's message."""
         name = f" '{node.name}'" if node.name else ""
         location = f"{location_prefix}node {index}{name}"
-        for identifier in (node.op_type, node.domain):
+        for part, identifier in (("op type", node.op_type), ("domain", node.domain)):
             if isinstance(identifier, bytes):  # protobuf's answer to what is not UTF-8
-                problem = f"invalid op or domain name {shown(identifier)}"
+                problem = f"the {part} is {shown(identifier)}"
                 raise ModelError(
                     f"{self.context}, {location}", problem, "must be UTF-8"
                 )
@@ -237,8 +237,8 @@ class ModelReader:
         if nbytes > MAX_CONSTANT_NBYTES or any(d < 0 for d in shape):
             raise ModelError(
                 f"{context}, sparse tensor {shown(values.name)}",
-                f"its type is {format_shape(shape)} {values.dtype}",
-                "a constant must have dims >= 0 and at most "
+                f"the dense tensor would be {format_shape(shape)} {values.dtype}",
+                "a constant must have dimensions >= 0 and at most "
                 f"{MAX_CONSTANT_NBYTES:,} bytes",
             )
         return Weight(

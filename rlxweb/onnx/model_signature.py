@@ -212,8 +212,8 @@ def _coerce_input_array(port: ModelPort, value: Any, context: str) -> Array:
     if array.dtype.newbyteorder("=") != expected_dtype:
         raise DTypeError(
             context,
-            f"the array is {dtype_name(array.dtype)}",
-            f"the model declares {port.dtype}",
+            f"the array has dtype {dtype_name(array.dtype)}",
+            f"the model declares dtype {port.dtype}",
             cast_hint(port.dtype),
         )
     result: Array = array if is_on_device else array.astype(expected_dtype, copy=False)
@@ -241,8 +241,8 @@ def check_output(
     if not dtype_matches or not shape_matches:
         raise ModelError(
             f"{context}, output '{declared.name}'",
-            f"its declared type is {value_type}",
-            f"its nodes compute {format_shape(shape)} {dtype}",
+            f"the declared type is {value_type}",
+            f"the nodes compute {format_shape(shape)} {dtype}",
             "the model is inconsistent: export it again",
         )
 
@@ -261,9 +261,9 @@ def _coerce_unsupported_array(port: ModelPort, value: Any, context: str) -> Arra
     if array.dtype.name != port.dtype:
         raise DTypeError(
             context,
-            f"the array is {array.dtype}",
-            f"the model declares {port.dtype}",
-            "dtypes of rlxweb: " + ", ".join(d.value for d in DType),
+            f"the array has dtype {array.dtype}",
+            f"the model declares dtype {port.dtype}",
+            f"pass an array of dtype {port.dtype}",
         )
     return array
 
@@ -277,8 +277,8 @@ def _bind_dims(
     if len(shape) != len(port.dims):
         raise ShapeError(
             context,
-            f"the array is {format_shape(shape)}",
-            f"the model declares {format_dims(port.dims)}",
+            f"the array has shape {format_shape(shape)}",
+            f"the model declares shape {format_dims(port.dims)}",
         )
     for axis, (size, dim) in enumerate(zip(shape, port.dims, strict=True)):
         if isinstance(dim, str):
@@ -286,15 +286,15 @@ def _bind_dims(
             if bound_size != size:
                 raise ShapeError(
                     context,
-                    f"dimension {axis}, '{dim}', is {size}",
-                    f"input '{bound_by}' has {bound_size} for '{dim}'",
+                    f"dimension {axis} ('{dim}') is {size}",
+                    f"'{dim}' is {bound_size} in input '{bound_by}'",
                     "pass equal sizes for dims of the same name",
                 )
         elif dim is not None and dim != size:
             raise ShapeError(
                 context,
-                f"the array is {format_shape(shape)}",
-                f"the model declares {format_dims(port.dims)}",
+                f"the array has shape {format_shape(shape)}",
+                f"the model declares shape {format_dims(port.dims)}",
                 "reshape the array",
             )
 

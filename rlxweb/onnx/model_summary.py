@@ -154,7 +154,7 @@ def _check_dims(model: Model, dims: Mapping[str, int]) -> None:
     for name in dims:
         if name not in known:
             raise UsageError(
-                f"dims of '{model.name}'",
+                f"set the dims of '{model.name}'",
                 f"the model has no dim {name!r}",
                 "its named dims: " + (", ".join(map(repr, known)) or "none"),
                 did_you_mean(name, known),
@@ -176,9 +176,9 @@ def _example_input(port: ModelPort, dims: Mapping[str, int]) -> Any:
         return None
     if port.kind != "tensor" or not isinstance(port.dtype, DType):
         raise DTypeError(
-            f"input '{port.name}'",
-            f"its type is {port}",
-            "example values need a tensor of a supported dtype",
+            f"create example values for input '{port.name}'",
+            f"the model declares {port}",
+            "example values can be created only for a tensor of a supported dtype",
         )
     return port.zeros(dims)
 

@@ -55,7 +55,8 @@ def _batch_norm(
     if not training_mode:
         if ctx.needs_output(1):
             ctx.raise_unsupported(
-                "output 1 is used", "it requires training_mode 1, got 0"
+                "output 1 is used and training_mode is 0",
+                "output 1 requires training_mode 1",
             )
         return ctx.graph.batch_norm(x, mean, var, scale, bias, epsilon)
     batch_mean, batch_var = ctx.graph.batch_statistics(x)

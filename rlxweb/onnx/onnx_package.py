@@ -67,8 +67,8 @@ def parse_model(data: bytes, context: str) -> Any:
     if len(data) > _MAX_PROTO_NBYTES:
         raise ModelError(
             context,
-            f"it has {len(data):,} bytes",
-            f"a model file can have at most {_MAX_PROTO_NBYTES:,}",
+            f"the model has {len(data):,} bytes",
+            f"a model file can have at most {_MAX_PROTO_NBYTES:,} bytes",
             "save the model with its weights as external data",
         )
     model = onnx.ModelProto()
@@ -77,12 +77,14 @@ def parse_model(data: bytes, context: str) -> Any:
     except Exception as error:  # protobuf's own, of several names
         reason = " ".join(str(error).split())
         raise ModelError(
-            context, "it is not an ONNX model, or is truncated or damaged", reason
+            context,
+            "the data is not an ONNX model, or it is truncated or damaged",
+            reason,
         ) from None
     if not model.HasField("graph") or not model.ir_version:
         raise ModelError(
             context,
-            "it is not an ONNX model",
+            "the data is not an ONNX model",
             "a model must have a version and a graph; this one has "
             + ("no graph" if model.ir_version else "no version"),
         )
@@ -121,7 +123,7 @@ def check_model(model: Any, context: str) -> None:
         tools.checker.check_model(model)
     except Exception as error:  # several kinds, none of which share a root
         raise ModelError(
-            context, "the ONNX checker rejects it", _shorten_error(error)
+            context, "the ONNX checker rejects the model", _shorten_error(error)
         ) from None
 
 
@@ -325,8 +327,9 @@ def serialize_model(
     if weight_nbytes > _MAX_PROTO_NBYTES - (1 << 20):
         raise Unsupported(
             context,
-            f"its weights have {weight_nbytes:,} bytes",
-            f"an ONNX file can hold at most {_MAX_PROTO_NBYTES:,}",
+            f"the weights have {weight_nbytes:,} bytes",
+            f"an ONNX file can have at most {_MAX_PROTO_NBYTES:,} bytes, and "
+            f"{1 << 20:,} of them are reserved for the graph",
             "use graph.save",
         )
     helper, array_to_tensor = tools.helper, tools.numpy_helper.from_array
@@ -356,7 +359,7 @@ def serialize_model(
         tools.checker.check_model(model, full_check=True)
     except Exception as error:
         raise Unsupported(
-            context, "it cannot be expressed in ONNX", _shorten_error(error)
+            context, "the graph cannot be expressed in ONNX", _shorten_error(error)
         ) from None
     return bytes(model.SerializeToString())
 

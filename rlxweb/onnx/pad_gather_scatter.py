@@ -63,7 +63,7 @@ def _pad_axes(
 ) -> Tensor:
     if len(pads) != 2 * len(axes):
         ctx.raise_invalid_model(
-            f"got {len(pads)} pads", f"expected two for each of {len(axes)} axes"
+            f"got {len(pads)} pads", f"expected 2 for each of {len(axes)} axes"
         )
     widths = [[0, 0] for _ in range(x.rank)]
     for index, axis in enumerate(axes):
@@ -78,7 +78,7 @@ def _tile(ctx: ConversionContext, x: Tensor, repeats: Tensor) -> Tensor:
     if len(counts) != x.rank:
         ctx.raise_invalid_model(
             f"got {len(counts)} repeats",
-            f"expected one for each axis; x has rank {x.rank}",
+            f"expected one for each of the {x.rank} axes of x",
         )
     return ctx.graph.tile(x, counts)
 
@@ -199,7 +199,7 @@ def _tensor_scatter(
     if not axis or mode not in ("linear", "circular"):
         ctx.raise_invalid_model(
             f"axis is {axis} and mode is {mode!r}",
-            "axis must be > 0 (0 is the batch), mode linear or circular",
+            "axis must be > 0 (axis 0 is the batch), and mode linear or circular",
         )
     positions = g.constant(np.arange(update.shape[axis], dtype=np.int64))
     positions = positions.reshape([-1 if a == axis else 1 for a in range(past.rank)])

@@ -91,8 +91,9 @@ def zero_point_like(
         return tensor
     if prod(tensor.shape) != 1:
         ctx.raise_invalid_model(
-            f"the zero point has shape {tensor.shape}, the scale {scale.shape}",
-            "must be equal",
+            f"the zero point has shape {tensor.shape}, the scale has shape "
+            f"{scale.shape}",
+            "the shapes must be equal, or the zero point must have 1 element",
         )
     return ctx.graph.expand(tensor.reshape(()), scale.shape)
 
@@ -117,7 +118,7 @@ def quantize(
     if storage_dtype is None or not storage_dtype.is_integer:
         ctx.raise_unsupported(
             f"the quantised dtype is {target_dtype}",
-            "must be integers of up to 16 bits",
+            "must be an integer dtype of up to 16 bits",
         )
     quantized_type = _QuantizedType(target_dtype, storage_dtype)
     zero_tensor, (low, high) = (
@@ -155,9 +156,9 @@ def _quantize(
     )
     if zero_point is not None and declared_dtype not in (None, onnx_dtype(zero_point)):
         ctx.raise_invalid_model(
-            f"output_dtype is {declared_dtype}, the zero point "
+            f"output_dtype is {declared_dtype}, the zero point has dtype "
             f"{onnx_dtype(zero_point)}",
-            "must be equal",
+            "the dtypes must be equal",
         )
     scale_attrs = {"axis": axis if scale.rank else 0, "block_size": block_size}
     compute_dtype = DType.F64 if precision == 11 else DType.F32
@@ -203,14 +204,18 @@ def _dequantize(
     block_size: int = 0,
     output_dtype: int = 0,
 ) -> Tensor:
+    result_dtype: np.dtype[Any] | DType = (
+        onnx_package.dtype_from_onnx(output_dtype) if output_dtype else scale.dtype
+    )
     target_dtype = (
-        rlx_dtype_or_none(onnx_package.dtype_from_onnx(output_dtype))
-        if output_dtype
-        else scale.dtype
+        rlx_dtype_or_none(result_dtype)
+        if isinstance(result_dtype, np.dtype)
+        else result_dtype
     )
     if target_dtype is None or not target_dtype.is_float:
         ctx.raise_unsupported(
-            "output_dtype is not supported", "must be a supported float dtype"
+            f"the dtype of the result is {result_dtype}",
+            "must be a floating-point dtype that rlxweb supports",
         )
     scale_attrs = {"axis": axis if scale.rank else 0, "block_size": block_size}
     codes = as_integer_tensor(ctx, x)
@@ -307,7 +312,8 @@ def _center_integers(
     g, codes = ctx.graph, as_integer_tensor(ctx, x)
     if codes is None:
         ctx.raise_unsupported(
-            f"got dtype {onnx_dtype(x)}", "must be integers of up to 16 bits"
+            f"an operand has dtype {onnx_dtype(x)}",
+            "must be an integer dtype of up to 16 bits",
         )
     zero_tensor = _broadcastable_zero_point(ctx, zero_point, codes, axis_shape)
     zero_array = None if zero_tensor is None else g.known_array(zero_tensor)
@@ -448,7 +454,7 @@ def requantize(
     if zero_point is not None and prod(zero_point.shape) != 1:
         ctx.raise_unsupported(
             f"the zero point of the result has shape {zero_point.shape}",
-            "must be a single number",
+            "must have 1 element",
         )
     return quantize(ctx, total.cast("f32") * scale, unit_scale, result_zero, dtype)
 
@@ -458,7 +464,7 @@ def scalar_scale(ctx: ConversionContext, scale: Tensor) -> Tensor:
     if prod(scale.shape) != 1:
         ctx.raise_unsupported(
             f"the scale of the result has shape {scale.shape}",
-            "must be a single number",
+            "must have 1 element",
         )
     return scale.reshape(()).cast("f32")
 

@@ -69,7 +69,8 @@ def _builder_arguments(
     hidden_size = attributes.get("hidden_size")
     if hidden_size is not None and r.shape[-1:] != (hidden_size,):
         ctx.raise_invalid_model(
-            f"hidden_size is {hidden_size} but R has shape {r.shape}"
+            f"hidden_size is {hidden_size}, and R has shape {r.shape}",
+            "the last dimension of R must be hidden_size",
         )
     return {
         "direction": attributes.get("direction", "forward"),

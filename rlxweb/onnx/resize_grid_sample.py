@@ -62,7 +62,7 @@ def _resize_by_scales(
     if len(scales) != x.rank:
         ctx.raise_invalid_model(
             f"got {len(scales)} scales",
-            f"expected one for each axis; x has rank {x.rank}",
+            f"expected one for each of the {x.rank} axes of x",
         )
     sizes_and_scales = _sizes_from_scales(x, range(x.rank), scales)
     targets = [(axis, n, s, (0.0, 1.0)) for axis, (n, s) in enumerate(sizes_and_scales)]
@@ -113,7 +113,7 @@ def _resize(
 ) -> Tensor:
     if coordinate_transformation_mode == "tf_half_pixel_for_nn":
         ctx.raise_unsupported(
-            "coordinate_transformation_mode is tf_half_pixel_for_nn",
+            "coordinate_transformation_mode tf_half_pixel_for_nn is not supported",
             "ONNX removed this mode in opset 13",
         )
     resized_axes = (
@@ -126,7 +126,8 @@ def _resize(
     ) != len(resized_axes):
         ctx.raise_invalid_model(
             f"got {len(scale_factors)} scales and {len(target_sizes)} sizes",
-            f"expected scales or sizes, one for each of {len(resized_axes)} axes",
+            f"expected either scales or sizes, one for each of {len(resized_axes)} "
+            "axes",
         )
     if target_sizes:
         sizes_and_scales = _sizes_for_policy(
@@ -140,7 +141,7 @@ def _resize(
         if len(roi_values) != 2 * len(resized_axes):
             ctx.raise_invalid_model(
                 f"roi has {len(roi_values)} elements",
-                f"expected two for each of {len(resized_axes)} axes",
+                f"expected 2 for each of {len(resized_axes)} axes",
             )
         sampled_ranges = list(
             zip(

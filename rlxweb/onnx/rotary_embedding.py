@@ -23,13 +23,14 @@ def _rotary_embedding(
 ) -> Tensor:
     if rotary_embedding_dim and cos.shape[-1:] != (rotary_embedding_dim // 2,):
         ctx.raise_invalid_model(
-            f"rotary_embedding_dim is {rotary_embedding_dim}, the "
-            f"angles have shape {cos.shape}",
-            "expected one angle per two elements",
+            f"rotary_embedding_dim is {rotary_embedding_dim}, and cos_cache has shape "
+            f"{cos.shape}",
+            "the last dimension of cos_cache must be rotary_embedding_dim / 2 = "
+            f"{rotary_embedding_dim // 2}, one angle per pair of elements",
         )
     if x.rank == 3 and not num_heads:
         ctx.raise_invalid_model(
-            "num_heads is 0", "required for inputs [B, S, heads · size]"
+            "num_heads is 0", "num_heads is required for an input of rank 3"
         )
     heads = num_heads if x.rank == 3 else None
     return ctx.graph.rope(
@@ -54,8 +55,12 @@ def _rotary_embedding_microsoft(
     """Convert com.microsoft's RotaryEmbedding; a single position is the position of the
     first element.
     """
-    if is_packed_batching or scale != 1.0:
-        ctx.raise_unsupported("is_packed_batching or scale is set", "must be 0 and 1")
+    if is_packed_batching:
+        ctx.raise_unsupported(
+            f"is_packed_batching is {is_packed_batching}", "must be 0"
+        )
+    if scale != 1.0:
+        ctx.raise_unsupported(f"scale is {scale}", "must be 1")
     g = ctx.graph
     if positions.rank == 1:
         offsets = np.arange(x.shape[-2 if x.rank == 4 else 1], dtype=np.int32)

@@ -72,7 +72,7 @@ def class_labels(
         ctx.raise_unsupported(
             "the class labels are strings",
             "only numbers are supported",
-            "convert the model with numeric class labels",
+            "export the model again with numeric class labels",
         )
     return ctx.graph.gather(
         ctx.constant_value(np.array(int_labels, np.int64)), class_indices
@@ -97,13 +97,13 @@ def linear_scores(
     if not features or len(coefficients) % features:
         ctx.raise_invalid_model(
             f"got {len(coefficients)} coefficients",
-            f"must be a multiple of the features of x {x.shape}",
+            f"must be a multiple of {features}, the number of features of x",
         )
     weights = np.array(coefficients, np.float32).reshape(-1, features)
     if len(intercepts) not in (0, len(weights)):
         ctx.raise_invalid_model(
             f"got {len(intercepts)} intercepts",
-            f"expected none or one for each of {len(weights)} scores",
+            f"expected 0 or {len(weights)} (one per score)",
         )
     product: Tensor = x @ ctx.constant_value(np.ascontiguousarray(weights.T))
     return product + np.array(intercepts, np.float32) if intercepts else product
@@ -121,7 +121,7 @@ def _scaler(
         if len(values) not in (0, 1, x.shape[-1]):
             ctx.raise_invalid_model(
                 f"{name} has {len(values)} elements",
-                f"expected none, 1 or one per feature of x {x.shape}",
+                f"expected 0, 1 or {x.shape[-1]} (one per feature of x)",
             )
     y = ctx.graph.cast(x, DType.F32)
     y = y - np.array(offset, np.float32) if offset else y
@@ -157,8 +157,8 @@ def _imputer(
     missing_value = replaced_value_float if is_float else replaced_value_int64
     if len(values) not in (1, x.shape[-1]):
         ctx.raise_invalid_model(
-            f"got {len(values)} imputed values for x {x.shape}",
-            "expected 1 or one per feature",
+            f"got {len(values)} imputed values",
+            f"expected 1 or {x.shape[-1]} (one per feature of x)",
         )
     missing = g.isnan(x) if np.isnan(missing_value) else g.eq(x, missing_value)
     return g.where(missing, ctx.constant_value(np.array(values, x.dtype.numpy)), x)
@@ -199,7 +199,7 @@ def _one_hot_encoder(
         )
     if not zeros:
         ctx.raise_unsupported(
-            "zeros is 0", "must be 1: an unknown category gives zeros, not an error"
+            "attribute zeros is 0", "must be 1: unknown categories are encoded as zeros"
         )
     g = ctx.graph
     integers = x if x.dtype.is_integer else g.cast(x, DType.I64)
@@ -229,7 +229,7 @@ def _label_encoder(
 ) -> Tensor:
     """Map keys to values; anything that is no key maps to the default."""
     if keys_strings or values_strings:
-        ctx.raise_unsupported("it maps strings", "only numbers are supported")
+        ctx.raise_unsupported("the encoder maps strings", "only numbers are supported")
     keys: Array = np.array(keys_floats or keys_int64s)
     keys = keys if keys_tensor is None else keys_tensor.array
     if values_tensor is not None:
@@ -242,7 +242,7 @@ def _label_encoder(
     if len(keys) != len(values) or not len(keys):
         ctx.raise_invalid_model(
             f"got {len(keys)} keys and {len(values)} values",
-            "the numbers must be equal and at least 1",
+            "the counts must be equal and at least 1",
         )
     g, keys = ctx.graph, keys.astype(x.dtype.numpy)
     expanded = g.unsqueeze(x, -1)
@@ -263,9 +263,9 @@ def _zip_map(
     classlabels_strings: tuple[str, ...] = (),
 ) -> NoReturn:
     ctx.raise_unsupported(
-        "it turns every row into a dictionary",
+        "ZipMap turns every row into a dictionary",
         "graph values must be tensors or lists of tensors",
-        "convert the model with zipmap=False: skl2onnx, options={'zipmap': False}",
+        "export the model again with skl2onnx and options={'zipmap': False}",
     )
 
 
@@ -286,7 +286,8 @@ def _linear_regressor(
     y = linear_scores(ctx, rows, coefficients, intercepts)
     if y.shape[1] != targets:
         ctx.raise_invalid_model(
-            f"targets is {targets}", f"the coefficients give {y.shape[1]}"
+            f"attribute targets is {targets}",
+            f"the coefficients compute {y.shape[1]} targets",
         )
     return apply_post_transform(ctx, y, post_transform)
 

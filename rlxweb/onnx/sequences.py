@@ -30,7 +30,7 @@ def _resolve_position(
 
 def _require_list(ctx: ConversionContext, xs: Value) -> list[Value]:
     if not isinstance(xs, list):
-        ctx.raise_invalid_model("its input is not a sequence")
+        ctx.raise_invalid_model("input 0 is not a sequence")
     return xs
 
 
@@ -84,7 +84,7 @@ def _concat_from_sequence(
 ) -> Tensor:
     if not _require_list(ctx, xs):
         ctx.raise_unsupported(
-            "the sequence is empty", "the shape of the result is not known"
+            "the sequence is empty", "the shape of the result is unknown"
         )
     return stack_values(ctx, xs, axis) if new_axis else ctx.graph.concat(xs, axis)
 
@@ -124,7 +124,7 @@ def _optional(ctx: ConversionContext, x: Value = None, *, type: object = None) -
 @converts("OptionalGetElement")
 def _optional_get_element(ctx: ConversionContext, x: Value = None) -> Value:
     if x is None:
-        ctx.raise_invalid_model("the optional has no value")
+        ctx.raise_invalid_model("the optional input has no value")
     return x
 
 
@@ -141,7 +141,8 @@ def _sequence_map(
     lengths = {len(operand) for operand in operands if isinstance(operand, list)}
     if len(lengths) != 1:
         ctx.raise_invalid_model(
-            f"the sequences have lengths {sorted(lengths)}", "must be equal"
+            f"the sequences have lengths {sorted(lengths)}",
+            "the lengths must be equal",
         )
     results = [
         ctx.convert_body(

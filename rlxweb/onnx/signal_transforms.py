@@ -65,13 +65,14 @@ def _transform_axis(
     axis = normalize_axis(axis, x.rank)
     if axis == x.rank - 1 or x.shape[-1] not in (1, 2):
         ctx.raise_invalid_model(
-            f"axis is {axis} for shape {x.shape}",
-            "must not be the last axis, which must be 1 (real) or 2 (complex)",
+            f"axis is {axis} for an input of shape {x.shape}",
+            "expected an axis before the last; the last axis must have size 1 (real) "
+            "or 2 (complex)",
         )
     if n is None:
         n = 2 * (x.shape[axis] - 1) if inverse and onesided else x.shape[axis]
     if n < 1:
-        ctx.raise_invalid_model(f"the length is {n}", "must be at least 1")
+        ctx.raise_invalid_model(f"the transform length is {n}", "must be at least 1")
     parts = [
         g.moveaxis(_take_part(ctx, x, index), axis, -1) for index in range(x.shape[-1])
     ]
@@ -132,11 +133,12 @@ def _stft(
     elif window is not None:
         n = window.shape[0]
     else:
-        ctx.raise_invalid_model("neither a window nor a length is given")
+        ctx.raise_invalid_model("neither a window nor a frame length is given")
     if hop < 1 or not 1 <= n <= x.shape[1]:
         ctx.raise_invalid_model(
-            f"frame length is {n}, step {hop}, for {x.shape[1]} samples",
-            "the step must be at least 1 and one frame must fit",
+            f"the frame length is {n} and the step is {hop}",
+            f"the frame length must be 1 to {x.shape[1]}, the number of samples, and "
+            "the step at least 1",
         )
     x = x if x.rank == 3 else x.reshape((*x.shape, 1))
     count = (x.shape[1] - n) // hop + 1
@@ -166,8 +168,16 @@ def _mel_weights(
     """Convert MelWeightMatrix: triangular filters over the bins of a spectrum, as ONNX
     defines them.
     """
-    operands = (bands, length, rate, low, high)
-    count, n, fs, first, last = (ctx.require_number(v, "a parameter") for v in operands)
+    operands = {
+        "num_mel_bins": bands,
+        "dft_length": length,
+        "sample_rate": rate,
+        "lower_edge_hertz": low,
+        "upper_edge_hertz": high,
+    }
+    count, n, fs, first, last = (
+        ctx.require_number(operand, name) for name, operand in operands.items()
+    )
     step = (_hertz_to_mel(last) - _hertz_to_mel(first)) / (count + 2)
     mels = _hertz_to_mel(first) + step * np.arange(count + 2)
     edges = ((n + 1) * 700.0 * (10.0 ** (mels / 2595.0) - 1.0) // fs).astype(int)

@@ -178,8 +178,9 @@ class StagedModel:
             )
         raise Unsupported(
             self._context,
-            f"more than {MAX_STAGES} of its computed values decide shapes or branches",
-            "each such value needs a separate stage",
+            f"more than {MAX_STAGES} computed values determine shapes or branches",
+            "each of these values needs a separate stage of the run, and at most "
+            f"{MAX_STAGES} stages are supported",
         )
 
     def _get_or_convert(

@@ -50,7 +50,7 @@ def _evaluate_kernel(
     if numel((count, x.shape[1])) != len(vectors):
         ctx.raise_invalid_model(
             f"got {count} support vectors with {len(vectors)} numbers in total",
-            f"each must have one number per feature of x {x.shape}",
+            f"each must have {x.shape[1]} numbers, one per feature of x",
         )
     g = ctx.graph
     gamma, coef0, degree = (*params, *(0.0, 0.0, 3.0)[len(params) :])
@@ -120,12 +120,13 @@ def _classifier(
     sizes, vectors = vectors_per_class, sum(vectors_per_class)
     pairs = list(combinations(range(classes), 2))
     if classes < 2:
-        ctx.raise_invalid_model(f"got {classes} classes", "must be at least 2")
+        ctx.raise_invalid_model(f"got {classes} classes", "expected at least 2")
     if not vectors:
         ctx.raise_unsupported(
             "the model has no support vectors",
-            "vectors_per_class must give their number in each class",
-            "convert it to a linear model (LinearClassifier)",
+            "an SVMClassifier is supported only with support vectors, counted in "
+            "vectors_per_class",
+            "export the model as a LinearClassifier",
         )
     if len(sizes) != classes or min(sizes) < 0:
         ctx.raise_invalid_model(
@@ -140,14 +141,14 @@ def _classifier(
         )
     if len(prob_a) != len(prob_b):
         ctx.raise_invalid_model(
-            f"got {len(prob_a)} numbers in prob_a",
-            f"expected as many as in prob_b, {len(prob_b)}",
+            f"prob_a has {len(prob_a)} elements and prob_b has {len(prob_b)}",
+            "the lengths must be equal",
         )
     for name, values in (("rho", rho), ("prob_a", prob_a)):
         if len(values) < len(pairs) and (values or name == "rho"):
-            problem = f"{name} has {len(values)} numbers"
             ctx.raise_invalid_model(
-                problem, f"expected one for each of {len(pairs)} pairs of classes"
+                f"{name} has {len(values)} elements",
+                f"expected at least one for each of {len(pairs)} pairs of classes",
             )
     offsets, a, b = (
         np.array(numbers[: len(pairs)], np.float32) for numbers in (rho, prob_a, prob_b)

@@ -49,7 +49,10 @@ def build_dynamic_graph(
             error.doing = (
                 f"{error.doing} (tried with {size_trace.trials[0].sizes_text})"
             )
-            error.hint = "declare allowed sizes and equal dims with graph_over(…)"
+            error.hint = (
+                "use graph_over(…) to declare which sizes are allowed and which dims "
+                "are equal"
+            )
         raise
     params = {
         n: graph.param(n, weight.shape, weight.dtype)
@@ -96,7 +99,7 @@ def _add_input(
     if port.kind != "tensor" or port.dims is None or not isinstance(port.dtype, DType):
         raise Unsupported(
             context,
-            f"input {port} has an unsupported type",
+            f"an input has an unsupported type: {port}",
             "a graph input must be a tensor of known rank and supported dtype",
             "use graph_for({...}) to get the graph for given arrays",
         )
@@ -122,15 +125,16 @@ def _convert_for_types(
         raise ModelError(
             context,
             f"an input is too large ({error})",
-            "an array can have at most 2^63 bytes",
+            "an array must have fewer than 2^63 bytes",
         ) from error
     converted_model = convert(zeros)
     if converted_model.deciding_values:
         raise Unsupported(
             context,
-            f"the values of input '{min(converted_model.deciding_values)}' decide "
+            f"the values of input '{min(converted_model.deciding_values)}' determine "
             f"shapes",
-            "in a graph only sizes can decide shapes",
+            "shapes in a graph may depend on the sizes of its inputs, not on their "
+            "values",
             "use graph_for({...}) to get the graph for given values",
         )
     return converted_model

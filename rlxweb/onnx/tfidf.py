@@ -34,17 +34,20 @@ def _tfidf_vectorizer(
     """
     g = ctx.graph
     if pool_strings is not None or pool_int64s is None:
-        ctx.raise_unsupported("its pool holds strings", "only numbers are supported")
+        problem = "the pool contains strings"
+        problem = "pool_int64s is missing" if pool_strings is None else problem
+        ctx.raise_unsupported(problem, "only pools of numbers are supported")
     if mode not in MODES or not ngram_indexes or x.rank not in (1, 2):
         ctx.raise_invalid_model(
-            f"mode is {mode!r}, with {len(ngram_indexes)} n-grams and x "
-            f"of rank {x.rank}",
-            "expected TF, IDF or TFIDF, at least 1 n-gram, rank 1 or 2",
+            f"mode is {mode!r}, the number of n-grams is {len(ngram_indexes)} and "
+            f"the rank of x is {x.rank}",
+            "mode must be TF, IDF or TFIDF, the number of n-grams at least 1 and the "
+            "rank 1 or 2",
         )
     if len(set(ngram_indexes)) != len(ngram_indexes) or min(ngram_indexes) < 0:
         ctx.raise_invalid_model(
             "ngram_indexes contains duplicates or negative numbers",
-            "each n-gram must have its own index >= 0",
+            "each n-gram must have a unique index >= 0",
         )
     # As wide as the pool's numbers are: one beyond i32 is like none that is.
     rows = (x if x.rank == 2 else x.reshape((1, -1))).cast(DType.I64)
@@ -70,7 +73,7 @@ def _tfidf_vectorizer(
             if len(weights) != size:
                 ctx.raise_invalid_model(
                     f"got {len(weights)} weights",
-                    f"expected one for each of {size} columns",
+                    f"expected one for each of {size} output columns",
                 )
             column_weights = np.array(weights, np.float32)
         # Without weights IDF tells what is there.
@@ -88,16 +91,17 @@ def _pools_by_length(
     for length, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
         if not 0 <= start <= end <= len(pool) or (end - start) % length:
             ctx.raise_invalid_model(
-                f"the {length}-grams are elements {start} to {end} of "
-                f"{len(pool)} in the pool",
-                "ranges must be in order and hold whole n-grams",
+                f"the {length}-grams are elements {start} to {end} of a pool of "
+                f"{len(pool)} elements",
+                "the starts in ngram_counts must be ascending and within the pool, and "
+                "each range must contain whole n-grams",
             )
         ngrams = np.array(pool[start:end], np.int64).reshape(-1, length)
         total += len(ngrams)
         pools.append((length, ngrams))
     if total != count:
         ctx.raise_invalid_model(
-            f"got {total} n-grams and {count} indices", "must be equal"
+            f"got {total} n-grams and {count} indices", "the counts must be equal"
         )
     return pools
 

@@ -94,7 +94,8 @@ def _check_range(
     invalid = indices[(indices < 0) | (indices >= size)]
     if len(invalid):
         ctx.raise_invalid_model(
-            f"{description} {invalid[0]} is out of range", f"must be less than {size:,}"
+            f"{description} {invalid[0]} is out of range",
+            f"must be at least 0 and less than {size:,}",
         )
 
 
@@ -105,8 +106,9 @@ def _check_lengths(
     for values in sequences:
         if len(values) != count:
             ctx.raise_invalid_model(
-                f"the lists of {description} have {count} and {len(values)} elements",
-                "must be equal",
+                f"two attributes of the {description} have {count} and {len(values)} "
+                "elements",
+                "the lengths must be equal",
             )
 
 
@@ -126,10 +128,12 @@ def _leaf_weight_tables(
     weights: Array,
 ) -> tuple[Array, Array]:
     """Return the `weights` and `has_weight` tables of a forest."""
-    if nodes * targets * weights.itemsize > _MAX_WEIGHT_TABLE_BYTES:
+    table_nbytes = nodes * targets * weights.itemsize
+    if table_nbytes > _MAX_WEIGHT_TABLE_BYTES:
         ctx.raise_invalid_model(
-            f"got {nodes:,} nodes with {targets:,} targets",
-            f"the weight table can have at most {_MAX_WEIGHT_TABLE_BYTES:,} bytes",
+            f"the weight table of {nodes:,} nodes and {targets:,} targets needs "
+            f"{table_nbytes:,} bytes",
+            f"at most {_MAX_WEIGHT_TABLE_BYTES:,} bytes are allowed",
         )
     _check_range(ctx, "target", target_ids, targets)
     table = np.zeros((nodes, targets), weights.dtype)
@@ -194,14 +198,15 @@ def _read_named_nodes(
     if len(node_indices) != count or not count:
         ctx.raise_invalid_model(
             f"got {count} nodes with {len(node_indices)} distinct ids",
-            "each node must have its own id",
+            "expected at least 1 node, each with a unique id",
         )
 
     def locate_nodes(trees: Array, numbers: Array) -> Array:
         keys = list(zip(trees.tolist(), numbers.tolist(), strict=True))
         for tree, number in (key for key in keys if key not in node_indices):
             ctx.raise_invalid_model(
-                f"tree {tree} has no node {number}", "an attribute refers to it"
+                f"an attribute refers to node {number} of tree {tree}",
+                "this node does not exist",
             )
         return np.array([node_indices[key] for key in keys], np.int64)
 
@@ -219,8 +224,9 @@ def _read_named_nodes(
         mode_name = mode_words[branch].removeprefix("BRANCH_")
         if mode_name == mode_words[branch] or mode_name not in _BRANCH_MODES[:-1]:
             ctx.raise_invalid_model(
-                f"a node's mode is {mode_words[branch]!r}",
-                "must be LEAF or a branch mode such as BRANCH_LEQ",
+                f"a node has the mode {mode_words[branch]!r}",
+                "must be LEAF or one of "
+                + ", ".join(f"BRANCH_{name}" for name in _BRANCH_MODES[:-1]),
             )
         modes[branch] = _BRANCH_MODES.index(mode_name)
     roots = np.setdiff1d(
@@ -329,8 +335,8 @@ def _member_table(
     sets = sets if len(sets[-1]) else sets[:-1]
     if len(sets) != len(member_nodes):
         ctx.raise_invalid_model(
-            f"got {len(sets)} membership sets for {len(member_nodes)} branches",
-            "must be equal",
+            f"got {len(sets)} membership sets for {len(member_nodes)} MEMBER branches",
+            "each branch of mode MEMBER must have one set",
         )
     max_members = max(map(len, sets))
     table = np.full((len(modes) + leaves, max_members), np.nan, numbers.dtype)
@@ -421,7 +427,7 @@ def _score_rows(
     if len(base) not in (0, targets):
         ctx.raise_invalid_model(
             f"got {len(base)} base values",
-            f"expected none or one for each of {targets} targets",
+            f"expected 0 or {targets} (one per target)",
         )
     if aggregate not in _AGGREGATES:
         ctx.raise_invalid_model(
@@ -507,8 +513,8 @@ def _classifier(
         is_single_class and (len(base) > 1 or (len(base) and used_classes != {0}))
     ):
         ctx.raise_unsupported(
-            f"got {count} classes, weights for {len(used_classes)} of "
-            f"them and {len(base)} base values",
+            f"got {count} classes, weights for {len(used_classes)} of them, and "
+            f"{len(base)} base values",
             "ONNX does not define this combination",
         )
     leaves = (

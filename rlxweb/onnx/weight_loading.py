@@ -42,7 +42,7 @@ def weight_from_message(tensor: Any, folder: Path | None, context: str) -> Weigh
     shape = tuple(int(d) for d in tensor.dims)
     if any(d < 0 for d in shape):
         raise ModelError(
-            context, f"its shape is {format_shape(shape)}", "dimensions must be >= 0"
+            context, f"the shape is {format_shape(shape)}", "dimensions must be >= 0"
         )
     try:
         dtype = onnx_package.dtype_from_onnx(tensor.data_type)
@@ -81,7 +81,7 @@ def _embedded_reader(
             raise ModelError(
                 context,
                 f"{format_shape(shape)} {dtype} needs {nbytes:,} bytes",
-                f"the model has {actual_nbytes:,} bytes for it",
+                f"the model contains {actual_nbytes:,} bytes for this tensor",
             )
         if is_plain:
             little_endian = dtype.newbyteorder("<")
@@ -104,8 +104,8 @@ def _check_element_count(
     if actual_count != expected_count:
         raise ModelError(
             context,
-            f"{format_shape(shape)} needs {expected_count:,} elements",
-            f"the model has {actual_count:,} for it",
+            f"{format_shape(shape)} {dtype} needs {expected_count:,} stored values",
+            f"the model contains {actual_count:,} for this tensor",
         )
 
 
@@ -129,12 +129,13 @@ def _external_reader(
         raise ModelError(
             context,
             f"{format_shape(shape)} {dtype} needs {nbytes:,} bytes",
-            f"its external data has a declared length of {length:,}",
+            f"the declared length of the external data is {length:,} bytes",
         )
     if offset + length > file_nbytes:
         raise ModelError(
             context,
-            f"it needs bytes {offset:,} to {offset + length:,} of {shown(name)}",
+            f"the tensor needs bytes {offset:,} to {offset + length:,} of "
+            f"{shown(name)}",
             f"the file has {file_nbytes:,} bytes",
             "the file is truncated: download it again",
         )
@@ -172,16 +173,16 @@ def _external_path(name: str, folder: Path | None, context: str) -> Path:
     if folder is None:
         raise ModelError(
             context,
-            f"its data is in the file {shown(name)}",
-            "a model loaded from bytes has no folder",
-            "load the model by its path",
+            f"the data is in the file {shown(name)}",
+            "a model loaded from bytes has no folder in which to find the file",
+            "load the model from its path",
         )
     path = Path(referenced_path(str(folder), name, "data", context, ModelError))
     if not os.path.isfile(path):  # and no error for a name longer than names may be
         raise ModelError(
             context,
-            f"its data file {shown(name)} does not exist",
-            hint=f"put it next to the model, in {folder}",
+            f"the data file {shown(name)} does not exist",
+            hint=f"put this file next to the model, in {folder}",
         )
     return path
 
@@ -196,7 +197,7 @@ def _external_number(
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise ModelError(
             context,
-            f"its external data has {key} {shown(text)}",
-            "must be a nonnegative integer",
+            f"the {key} of the external data is {shown(text)}",
+            "must be a nonnegative integer of at most 19 digits",
         )
     return int(text)

@@ -139,7 +139,8 @@ registry.register_all(
     smooth_function_op(
         "gelu",
         "F(0.5) * max(x, F(-100)) * erfc(max(x, F(-100)) * F(-0.70710678))",
-        "x times the normal cumulative distribution function (exact, from erf).",
+        "x times the standard normal cumulative distribution function of x (the exact "
+        "form, by erf).",
         unary_samples(-4, 4, (-30, 30)),
         gelu,
         _GELU_TOLERANCE,
@@ -252,7 +253,7 @@ registry.register_all(
     smooth_function_op(
         "tan",
         "reduced_tan(x)",
-        "The tangent, to full accuracy away from its poles; NaN at infinity.",
+        "The tangent, accurate away from its poles; NaN at infinity.",
         unary_samples(-1.25, 1.25, (1.75, 4.5)),
         uses=("trigonometry",),
         slope=lambda g, x, y: 1.0 + y * y,

@@ -34,11 +34,14 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape(
             f"got x {format_shape(x.shape)}, residual {format_shape(residual.shape)}, "
             f"gamma {format_shape(gamma.shape)}, beta {format_shape(beta.shape)}",
-            "x and residual must have the same shape [..., n], gamma and beta must be "
-            "[n]",
+            "x and residual must have the same shape [..., n], and gamma and beta "
+            "the shape [n]",
         )
     if not 0.0 <= attrs["eps"] <= 3.4e38:
-        raise bad_attribute(f"eps {attrs['eps']}", "eps must be finite and >= 0")
+        raise bad_attribute(
+            f"eps={attrs['eps']}",
+            "eps must be finite and from 0 to 3.4e+38, the limit of float32",
+        )
     return TensorType((2, *x.shape), dtype)
 
 
@@ -108,8 +111,9 @@ registry.register_all(
             _case((4, 9), DType.F16),
             _case((4, 9), DType.F64, False),
         ),
-        doc="The layer norm of x + residual along the last axis, scaled by gamma [n] "
-        "and shifted by beta [n], stacked with the sum itself: [2, ...]. With "
-        "centred=False it is the rms norm, which does not subtract the mean.",
+        doc="Two results, stacked as [2, ...]: the layer norm of x + residual along "
+        "the last axis, scaled by gamma [n] and shifted by beta [n], and the sum x "
+        "+ residual itself. With centred=False the norm is the RMS norm, which does "
+        "not subtract the mean.",
     )
 )

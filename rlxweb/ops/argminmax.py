@@ -146,7 +146,8 @@ registry.register_all(
             reference=_reference(name),
             lower=_compose(name),
             doc=f"The index (i32) of the {word} element along an axis, or of a NaN if "
-            "there is one; among equal elements the first, or the last with `last`.",
+            "the axis has one. Among equal elements the first is taken, or with "
+            "`last` the last.",
         )
         for name, word in (("max", "largest"), ("min", "smallest"))
     )

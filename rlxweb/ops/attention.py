@@ -46,7 +46,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     dtype = common_dtype((q, k, v))
     if not dtype.is_float:
         raise bad_dtype(
-            f"operands are {dtype}",
+            f"the operands are {dtype}",
             "operands must be bf16, f16, f32 or f64",
             "cast the operands",
         )
@@ -73,9 +73,9 @@ def _check_attrs(attrs: Attrs) -> None:
         )
     scale, cap = attrs["score_scale"], attrs["softcap"]
     if scale is not None and not np.isfinite(scale):
-        raise bad_attribute(f"score_scale={scale}", "the scale must be finite")
+        raise bad_attribute(f"score_scale={scale}", "score_scale must be finite")
     if cap is not None and not (cap > 0 and np.isfinite(cap)):
-        raise bad_attribute(f"softcap={cap}", "the cap must be finite and > 0")
+        raise bad_attribute(f"softcap={cap}", "softcap must be finite and > 0")
 
 
 def _check_mask(masks: Types, dtype: DType, s: AttentionSizes, kind: str) -> None:
@@ -86,8 +86,8 @@ def _check_mask(masks: Types, dtype: DType, s: AttentionSizes, kind: str) -> Non
             f"mask_kind={kind!r} with {len(masks)} mask operands",
             f"expected {min_count}"
             + (f" or {max_count}" if max_count > min_count else ""),
-            "pass a mask for 'custom' or 'bias'; a bias is optional for 'causal' and "
-            "'sliding_window'",
+            "mask_kind='custom' and 'bias' require a mask, 'causal' and "
+            "'sliding_window' accept a bias",
         )
     if not masks:
         return
@@ -106,7 +106,7 @@ def _check_mask(masks: Types, dtype: DType, s: AttentionSizes, kind: str) -> Non
         )
     if kind != "custom" and mask.dtype is not dtype:
         raise bad_dtype(
-            f"bias is {mask.dtype}",
+            f"the bias is {mask.dtype}",
             f"the bias must have the dtype of q, {dtype}",
             "cast the bias",
         )
@@ -270,9 +270,10 @@ registry.register_all(
         doc="softmax(mask(cap(scale · q · kᵀ))) · v. The layout is [B, H, S, D] when "
         "dimension 1 equals num_heads, otherwise [B, S, H, D]; [B, S, H·D] is "
         "accepted too. mask_kind is none, causal, sliding_window (a query sees the "
-        "keys from `window` positions before it to its own), custom (mask [B, Sk]; "
-        "below 0.5 or false means masked) or bias (added to the scores; causal and "
-        "sliding_window accept one too). The last query is aligned with the last "
-        "key, or the first query with key `offset`.",
+        "keys at its own position and at the `window` positions before it), custom "
+        "(mask [B, Sk]; a key is masked where the value is false or below 0.5) or "
+        "bias (added to the scores; causal and sliding_window accept a bias too). "
+        "By default the last query is aligned with the last key; with `offset`, the "
+        "first query is aligned with key `offset`.",
     )
 )

@@ -45,9 +45,13 @@ _LAYOUTS = (
     _sample(_MORE_KEYS, note="more keys than queries"),
     _sample(((3, 5, 2, 4), (3, 7, 2, 4), (3, 7, 2, 4)), note="[B, S, H, D]"),
     _sample(((3, 5, 8), (3, 7, 8), (3, 7, 8)), note="[B, S, H·D]"),
-    _sample(((3, 5, 8), (3, 7, 8), (3, 7, 6)), note="values of a different size"),
     _sample(
-        ((3, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 3)), note="values of a different size"
+        ((3, 5, 8), (3, 7, 8), (3, 7, 6)),
+        note="v with another last dimension than q and k",
+    ),
+    _sample(
+        ((3, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 3)),
+        note="v with another last dimension than q and k",
     ),
     _sample(_SHARED_KEYS, num_heads=6, note="shared keys"),
     _sample(((2, 5, 24), (2, 7, 8), (2, 7, 8)), num_heads=6, note="shared keys, flat"),
@@ -97,7 +101,7 @@ _MASKS = (
         mask_kind="sliding_window",
         window=9,
         offset=27,
-        note="no window of the later queries reaches a key",
+        note="the windows of the later queries hold no key",
     ),
     _sample(_MORE_KEYS, Drawn(_MASK_SHAPE, DType.BOOL), mask_kind="custom"),
     _sample(_MORE_KEYS, Drawn(_MASK_SHAPE, low=0.0, high=1.0), mask_kind="custom"),

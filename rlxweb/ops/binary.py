@@ -196,8 +196,8 @@ registry.register_all(
         tolerance=Tolerance(rtol=4e-7),
         samples=(*binary_samples(-90, 90, 0.1, 3), _LARGE_QUOTIENT_SAMPLE),
         vjp=zero_vjp,
-        doc="x / y, rounded to its dtype and then to the nearest integer, halves to "
-        "even: bit-identical to NumPy's round(x / y) on every device.",
+        doc="x / y, rounded to the dtype of x and y and then to the nearest integer "
+        "(halves to even); bit-identical to NumPy's round(x / y) on every device.",
     ),
     Op(
         name="atan2",

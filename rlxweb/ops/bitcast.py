@@ -33,7 +33,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         raise bad_dtype(
             f"cannot reinterpret {source} ({source.nbytes} bytes) as {to} "
             f"({to.nbytes} bytes)",
-            "both dtypes must have 4 bytes, or both 8",
+            "both dtypes must have the same size, 4 or 8 bytes",
             "use cast to convert values",
         )
     return TensorType(types[0].shape, to)

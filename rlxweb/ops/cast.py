@@ -128,8 +128,8 @@ registry.register_all(
             _case((65_537, 2), DType.I32, DType.F32),
         ),
         vjp=lambda ctx: [ctx.g.cast(ctx.grad, ctx.x.dtype)],
-        doc="The values converted to another dtype. Float to integer truncates toward "
-        "zero and saturates, and NaN becomes 0; integer to integer wraps; the "
-        "conversion to bool is != 0.",
+        doc="The values converted to another dtype. From float to integer, values are "
+        "truncated toward zero and saturate, and NaN becomes 0; from integer to "
+        "integer, values wrap; to bool, every value except 0 becomes true.",
     ),
 )

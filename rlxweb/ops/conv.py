@@ -41,8 +41,9 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     if x.rank < 3 or w.rank != x.rank:
         raise bad_shape(
             f"got an array of rank {x.rank} and weights of rank {w.rank}",
-            "expected [N, C, spatial axes…] and [M, C / groups, kernel…]",
-            "reshape one image to [1, C, …]",
+            "expected an array [N, C, spatial axes…] and weights [output channels, C "
+            "/ groups, kernel…] of the same rank",
+            "reshape a single image to [1, C, …]",
         )
     groups = attrs["groups"]
     if groups < 1 or w.shape[0] % groups:
@@ -53,9 +54,9 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     if w.shape[1] * groups != x.shape[1]:
         raise bad_shape(
             f"the array has {x.shape[1]} channels",
-            f"weights {format_shape(w.shape)} in {groups} groups require "
-            f"{w.shape[1] * groups}",
-            "the second dimension of the weights must be channels / groups",
+            f"weights {format_shape(w.shape)} with groups={groups} require "
+            f"{w.shape[1] * groups} channels",
+            "pass weights whose second dimension is the number of channels / groups",
         )
     windows = sliding_windows(x.shape[2:], w.shape[2:], attrs)
     return TensorType((x.shape[0], w.shape[0], *windows.out_shape), dtype)
@@ -185,8 +186,8 @@ registry.register_all(
         vjp=conv_vjp,
         batch=_batch_conv,
         doc="Convolution (cross-correlation) of [N, C, …] with weights [M, C / "
-        "groups, …] over 1 to 3 spatial axes. strides, dilations and pads take one "
-        "number for all axes or one per axis; pads also takes the paddings before "
-        "all axes, then those after them.",
+        "groups, …] over 1 to 3 spatial axes. strides, dilations and pads take "
+        "one number for all axes or one per axis. pads also accepts two per axis: "
+        "first the paddings at the start of every axis, then those at the end.",
     ),
 )

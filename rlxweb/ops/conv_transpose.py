@@ -110,8 +110,9 @@ def transposed_conv_axes(x: Shape, w: Shape, attrs: Attrs) -> list[TransposedCon
     if not 1 <= rank <= 3 or len(w) != len(x):
         raise bad_shape(
             f"got an array of rank {len(x)} and weights of rank {len(w)}",
-            "expected [N, C, 1 to 3 spatial axes] and [C, M / groups, kernel…]",
-            "reshape one image to [1, C, …]",
+            "expected an array [N, C, 1 to 3 spatial axes] and weights [C, output "
+            "channels / groups, kernel…] of the same rank",
+            "reshape a single image to [1, C, …]",
         )
     if any(n < 1 for n in (*x[2:], *w[2:])):
         raise bad_shape(
@@ -130,8 +131,10 @@ def transposed_conv_axes(x: Shape, w: Shape, attrs: Attrs) -> list[TransposedCon
         out = full_length + output_padding[axis] - before[axis] - after[axis]
         if out < 1:
             raise bad_attribute(
-                f"pads={attrs['pads']} leave {out} results on spatial axis {axis}",
-                f"without pads there are {full_length + output_padding[axis]}",
+                f"pads={attrs['pads']} reduce spatial axis {axis} of the result to "
+                f"{out} elements",
+                "at least 1 element must remain; without pads the axis has "
+                f"{full_length + output_padding[axis]} elements",
             )
         axes.append(
             TransposedConvAxis(size, kernel, stride, dilations[axis], before[axis], out)
@@ -150,8 +153,8 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     if w.shape[0] != x.shape[1]:
         raise bad_shape(
             f"the array has {x.shape[1]} channels",
-            f"weights {format_shape(w.shape)} require {w.shape[0]}",
-            "the first dimension of the weights must be the number of channels",
+            f"weights {format_shape(w.shape)} require {w.shape[0]} channels",
+            "pass weights whose first dimension is the number of channels",
         )
     if groups < 1 or x.shape[1] % groups:
         raise bad_attribute(
@@ -344,8 +347,8 @@ registry.register_all(
         flops=_flops,
         tolerance=MATMUL_TOLERANCE,
         samples=_SAMPLES,
-        doc="Transposed convolution of [N, C, …] with weights [C, M / groups, …]. An "
-        "axis gets (size - 1) · stride + dilation · (kernel - 1) + 1 + "
-        "output_padding results, minus the `pads` at its ends.",
+        doc="Transposed convolution of [N, C, …] with weights [C, M / groups, …]. A "
+        "spatial axis of the result has (size - 1) · stride + dilation · (kernel "
+        "- 1) + 1 + output_padding elements, minus the `pads` at its ends.",
     )
 )

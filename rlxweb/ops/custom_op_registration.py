@@ -114,7 +114,9 @@ def _check_name(name: str, context: str) -> None:
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name):
         raise GraphError(
-            context, "a name may contain only letters, digits, '_' and '.'"
+            context,
+            "an op name must start with a letter or '_' and contain only letters, "
+            "digits, '_' and '.'",
         )
     if name in registry and registry.get(name).name != name:
         raise GraphError(
@@ -128,11 +130,14 @@ def _check_operands(op: Op, context: str) -> None:
     """Check that an expression can name all operands. Errors  GraphError."""
     min_count, max_count = op.arity_range()
     if not 1 <= min_count <= (max_count or 99) <= MAX_EXPR_OPERANDS:
+        upper = "or more" if max_count is None else f"to {max_count}"
+        count = min_count if min_count == max_count else f"{min_count} {upper}"
         raise GraphError(
             context,
-            f"the op takes {min_count} to {max_count or 'any'} operands",
-            f"an expression can name 1 to {MAX_EXPR_OPERANDS}: x, y and z",
-            "use a Compose or a Kernel",
+            f"the op accepts {count} operands",
+            f"an expression supports 1 to {MAX_EXPR_OPERANDS} operands, named x, y "
+            "and z",
+            "use a Compose or a Kernel instead of an Expr",
         )
 
 

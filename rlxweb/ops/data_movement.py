@@ -47,13 +47,13 @@ def normalize_permutation(perm: Sequence[int], rank: int) -> tuple[int, ...]:
     """
     if len(perm) != rank:
         raise bad_attribute(
-            f"perm {tuple(perm)} lists {len(perm)} axes", f"the operand has {rank}"
+            f"perm {tuple(perm)} lists {len(perm)} axes", f"the operand has {rank} axes"
         )
     normalized = tuple(normalize_axis(p, rank) for p in perm)
     if sorted(normalized) != list(range(rank)):
         raise bad_attribute(
             f"perm {tuple(perm)} lists an axis twice",
-            f"perm must list each of 0 … {rank - 1} exactly once",
+            f"perm must list each axis from 0 to {rank - 1} exactly once",
         )
     return normalized
 
@@ -72,11 +72,10 @@ def _infer_narrow(types: Types, attrs: Attrs) -> TensorType:
     shape = types[0].shape
     axis = normalize_axis(attrs["axis"], len(shape))
     start, length = attrs["start"], attrs["length"]
-    if not shape or start < 0 or length < 0 or start + length > shape[axis]:
+    if start < 0 or length < 0 or start + length > shape[axis]:
         raise bad_shape(
             f"start {start}, length {length} on axis {axis} of {format_shape(shape)}",
-            "start >= 0, length >= 0 and start + length <= "
-            f"{shape[axis] if shape else 'a dimension (rank 0 has none)'}",
+            f"expected start >= 0, length >= 0 and start + length <= {shape[axis]}",
             "check the bounds of the slice",
         )
     return TensorType((*shape[:axis], length, *shape[axis + 1 :]), types[0].dtype)
@@ -104,7 +103,7 @@ def _infer_concat(types: Types, attrs: Attrs) -> TensorType:
             raise bad_shape(
                 f"operand {index} is {format_shape(operand.shape)}, operand 0 is "
                 f"{format_shape(first)}",
-                f"all dimensions except axis {axis} must agree",
+                f"the shapes must agree on all axes except axis {axis}",
                 "narrow or expand the operand that differs",
             )
     total = sum(t.shape[axis] for t in types)
@@ -287,7 +286,7 @@ registry.register_all(
         ),
         vjp=_narrow_vjp,
         batch=batch_axes_rule("axis"),
-        doc="`length` elements of one axis, from `start` on.",
+        doc="`length` elements of one axis, beginning at `start`.",
     ),
     _view_op(
         name="expand",
@@ -304,8 +303,9 @@ registry.register_all(
         ),
         vjp=lambda ctx: [ctx.grad],
         batch=_batch_expand,
-        doc="The operand broadcast with a shape: axes of size 1 on either side are "
-        "repeated, new axes are added in front, and -1 keeps the size of an axis.",
+        doc="The operand broadcast with `shape`: an axis of size 1, in the operand "
+        "or in `shape`, takes the size of the other; new axes are added in front; "
+        "-1 in `shape` keeps the size of an axis.",
     ),
     _view_op(
         name="concat",

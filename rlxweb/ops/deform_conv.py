@@ -107,19 +107,20 @@ def _deform_sizes(x: Shape, weight: Shape, attrs: Attrs) -> _DeformConvSizes:
         raise bad_attribute(
             f"groups={groups}, offset_groups={offset_groups}, strides={strides}, "
             f"dilations={dilations}, pads={pads}",
-            "pads must be at least 0, all others at least 1",
+            "pads must be at least 0, and all other attributes at least 1",
         )
     if (len(strides), len(dilations), len(pads)) != (2, 2, 4):
         raise bad_attribute(
             f"strides={strides}, dilations={dilations}, pads={pads}",
-            "expected 2 strides, 2 dilations and 4 pads (before and after both axes)",
+            "expected 2 strides, 2 dilations and 4 pads (at the start of each axis, "
+            "then at the end of each axis)",
         )
     if x[1] != weight[1] * groups or weight[0] % groups or x[1] % offset_groups:
         raise bad_shape(
-            f"{x[1]} channels, a weight {format_shape(weight)}, {groups} groups and "
-            f"{offset_groups} offset groups",
-            "both group counts must divide the channels, and a weight must have the "
-            "channels of one group",
+            f"got {x[1]} channels, a weight {format_shape(weight)}, groups={groups} "
+            f"and offset_groups={offset_groups}",
+            "the weight must be [O, channels / groups, …]; groups must divide O, and "
+            "offset_groups must divide the number of channels",
         )
     out = tuple(
         (n + pads[a] + pads[a + 2] - dilations[a] * (weight[a + 2] - 1) - 1)
@@ -130,7 +131,8 @@ def _deform_sizes(x: Shape, weight: Shape, attrs: Attrs) -> _DeformConvSizes:
     if min(out) < 1 or min(x[2:]) < 1:
         raise bad_shape(
             f"got images {format_shape(x)} and a kernel {format_shape(weight[2:])}",
-            "at least one window must fit",
+            "an image must not be empty, and at least one window must fit into the "
+            "padded image",
         )
     return _DeformConvSizes(
         x, weight, (out[0], out[1]), strides, dilations, pads, groups, offset_groups
@@ -313,9 +315,9 @@ registry.register_all(
             _case((1, 1, 8, 41), (205, 1, 1, 1)),
         ),
         doc="Convolution of images [N, C, H, W] with a weight [O, C/groups, h, w] "
-        "whose taps are displaced by offsets [N, offset_groups·h·w·2, …] (vertical, "
-        "then horizontal) and, with a mask [N, offset_groups·h·w, …], multiplied by "
-        "it. Values between elements are interpolated linearly; outside the image "
-        "they are 0.",
+        "whose taps are displaced by offsets [N, offset_groups·h·w·2, …], for each "
+        "tap the vertical and then the horizontal offset. An optional mask [N, "
+        "offset_groups·h·w, …] multiplies the sampled values. Values between "
+        "elements are interpolated linearly; values outside the image are 0.",
     )
 )

@@ -56,8 +56,8 @@ def common_dtype(types: Types) -> DType:
     for operand in types[1:]:
         if operand.dtype is not first:
             raise bad_dtype(
-                f"operands are {first} and {operand.dtype}",
-                "all must have the same dtype; dtypes are not promoted",
+                f"the operands are {first} and {operand.dtype}",
+                "all operands must have the same dtype; dtypes are not promoted",
                 "cast one of them",
             )
     return first
@@ -253,7 +253,7 @@ def _infer_where(types: Types, attrs: Attrs) -> TensorType:
         raise bad_dtype(
             f"the condition is {types[0].dtype}",
             "the condition must be bool",
-            "compare it with a value, for example g.ne(condition, 0)",
+            "compare the condition with a value, for example g.ne(condition, 0)",
         )
     return TensorType(broadcast(*(t.shape for t in types)), common_dtype(types[1:]))
 
@@ -410,9 +410,9 @@ registry.register_all(
         tolerance=POWER_TOLERANCE,
         samples=_POWER_CASES,
         vjp=slopes(_pow_slope_by_base, _pow_slope_by_exponent),
-        doc="x to the power y, floats only, with the special cases of C's pow: x ** 0 "
-        "and 1 ** y are always 1, 0 to a negative power is infinity, and a finite "
-        "negative x to a fractional power is NaN.",
+        doc="x to the power y, for floats only, with the special cases of C's pow: x "
+        "** 0 and 1 ** y are always 1, 0 to a negative power is infinity, and a "
+        "finite negative x to a fractional power is NaN.",
     ),
     *(
         Op(

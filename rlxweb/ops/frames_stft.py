@@ -120,7 +120,8 @@ registry.register_all(
         flops=fft_flops,
         tolerance=FFT_TOLERANCE,
         samples=_STFT_SAMPLES,
-        doc="Short-time spectra [frames, ..., 2F], without window or padding.",
+        doc="Short-time spectra [frames, ..., 2F] (F real, then F imaginary parts), "
+        "without window or padding.",
     ),
     family="spectral",  # which uses them
 )

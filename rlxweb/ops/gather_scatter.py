@@ -70,7 +70,7 @@ def _elementwise_indexing(
         raise bad_shape(
             f"got indices of rank {len(index_shape)} for an operand of rank "
             f"{len(shape)}",
-            "both must have the same rank, at least 1",
+            "the indices and the operand must have the same rank, at least 1",
             "use `take` to select whole rows by indices of any rank",
         )
     axis = normalize_axis(attrs["axis"], len(shape))
@@ -83,7 +83,8 @@ def _elementwise_indexing(
                 f"{format_shape(shape)}",
                 f"axis {a} has size {index_size} in the indices and {operand_size} in "
                 "the operand",
-                "expand or narrow one of them, or use the method of the graph",
+                "expand or narrow the indices or the operand, or call the graph's "
+                "method for this op, which accepts shorter indices",
             )
     outer, inner = numel(shape[:axis]), numel(shape[axis + 1 :])
     indexing = GatherScatterSpec(
@@ -114,15 +115,16 @@ def _tuple_indexing(
         raise bad_shape(
             f"got indices {format_shape(index_shape)} for an operand "
             f"{format_shape(shape)}",
-            f"the first {batch_dims} axes (the batch) must agree",
+            f"the first {batch_dims} axes (the batch axes) must agree",
         )
     tuple_length = index_shape[-1]
     if not 1 <= tuple_length <= len(shape) - batch_dims:
         raise bad_shape(
-            f"the last axis of the indices {format_shape(index_shape)} selects from "
-            f"{tuple_length} axes",
-            f"the operand {format_shape(shape)} has {len(shape) - batch_dims} after "
-            "the batch axes",
+            f"the last axis of the indices {format_shape(index_shape)} holds indices "
+            f"for {tuple_length} axes",
+            f"expected at least 1 axis and at most {len(shape) - batch_dims}, the "
+            f"number of axes of the operand {format_shape(shape)} after the batch "
+            "axes",
         )
     dims = shape[batch_dims : batch_dims + tuple_length]
     row_shape = shape[batch_dims + tuple_length :]
@@ -145,7 +147,7 @@ def _check_rows_exist(
     """
     if not indexing.rows and numel(index_shape):
         raise bad_shape(
-            f"the indexed axes have {format_shape(indexing.indexed_dims)} elements",
+            f"the indexed axes have the sizes {format_shape(indexing.indexed_dims)}",
             f"got {numel(index_shape)} indices, but an empty axis has no valid index",
         )
     return indexing
@@ -427,9 +429,10 @@ _AXIS_ATTR, _BATCH_DIMS_ATTR = Attr("axis", "int", 0), Attr("batch_dims", "int",
 _REDUCTION_ATTR = Attr("reduction", "str", "none", allowed=REDUCTIONS)
 _INDEX_DOC = "A negative index counts from the end; an index out of range is an error."
 _SCATTER_DOC = (
-    "A copy of the operand with values written at the indices: `none` keeps the last "
-    "value of an index; add, mul, max and min combine each value with the element "
-    "there, one after the other. "
+    "A copy of the operand with values written at the indices. With "
+    "reduction='none', the last of several values with the same index is kept; with "
+    "add, mul, max and min, every value is combined with the element at its index, "
+    "in order. "
 )
 
 
@@ -480,8 +483,8 @@ registry.register_all(
             _element_case((1024, 128), 1024),
         ),
         doc="Elements selected by one index each along one axis, like "
-        "numpy.take_along_axis and PyTorch's gather; the other axes must agree. "
-        f"{_INDEX_DOC}",
+        "numpy.take_along_axis and PyTorch's gather; the other axes of the operand "
+        f"and the indices must agree. {_INDEX_DOC}",
     ),
     _gather_op(
         "gather_nd",
@@ -505,9 +508,9 @@ registry.register_all(
             _tuple_case((64, 64, 32), (4096, 2)),
         ),
         onnx=("GatherND",),
-        doc="Rows selected by indices into several axes at once; the last axis of the "
-        "indices holds one index per axis, and the first `batch_dims` axes of both "
-        f"operands are matched. {_INDEX_DOC}",
+        doc="Rows selected by one index for each of several axes; the last axis of "
+        "the indices holds these indices. The first `batch_dims` axes of the "
+        f"operand and the indices are batch axes. {_INDEX_DOC}",
     ),
     _scatter_op(
         "scatter_elements",
@@ -534,7 +537,8 @@ registry.register_all(
             _element_case(s, s[0], reduction="add") for s in ((16, 4), (256, 512))
         ),
         doc=f"{_SCATTER_DOC}Each value has one index along one axis, like PyTorch's "
-        f"scatter; the other axes must agree. {_INDEX_DOC}",
+        "scatter; the other axes of the operand and the indices must agree. "
+        f"{_INDEX_DOC}",
     ),
     _scatter_op(
         "scatter_nd",

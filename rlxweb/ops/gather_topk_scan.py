@@ -73,7 +73,7 @@ def _infer_gather(types: Types, attrs: Attrs) -> TensorType:
     if table.shape[axis] == 0 and indices.numel:
         raise bad_shape(
             f"axis {axis} of the table {format_shape(table.shape)} is empty",
-            f"got {indices.numel} indices, but 0 rows have no valid index",
+            f"got {indices.numel} indices, but an empty axis has no valid index",
         )
     shape = (*table.shape[:axis], *indices.shape, *table.shape[axis + 1 :])
     return TensorType(shape, table.dtype)
@@ -239,7 +239,7 @@ def _infer_topk(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape("a scalar (rank 0) has no last axis", hint="reshape it to [1]")
     if not 1 <= k <= shape[-1]:
         raise bad_attribute(
-            f"k is {k}",
+            f"k={k}",
             f"expected 1 <= k <= {shape[-1]}, the length of the last axis of "
             f"{format_shape(shape)}",
         )
@@ -323,7 +323,8 @@ def _infer_scan(types: Types, attrs: Attrs) -> TensorType:
     require_dtypes(types, NUMERIC_DTYPES)
     if not types[0].shape:
         raise bad_shape(
-            "a scalar (rank 0) has no axis to accumulate along", hint="reshape to [1]"
+            "a scalar (rank 0) has no axis to accumulate along",
+            hint="reshape it to [1]",
         )
     normalize_axis(attrs["axis"], types[0].rank)
     return types[0]

@@ -38,7 +38,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     if x.shape[axis] % 2:
         raise bad_shape(
             f"cannot halve axis {axis} of {format_shape(x.shape)}",
-            "the length must be even",
+            "the length of the axis must be even",
         )
     half = x.shape[axis] // 2
     return TensorType((*x.shape[:axis], half, *x.shape[axis + 1 :]), x.dtype)
@@ -98,8 +98,8 @@ registry.register_all(
             _case((3, 8), DType.F16, activation="silu"),
             _case((3, 8), DType.F64, activation="gelu"),
         ),
-        doc="Gated linear unit: one half of an axis times activation(other half). The "
-        "gate is the second half, or the first with gate_first. SwiGLU uses silu, "
-        "GEGLU uses gelu.",
+        doc="Gated linear unit: one half of an axis times activation(gate), where "
+        "the gate is the other half: the second half, or with gate_first the first "
+        "half. SwiGLU uses silu, GEGLU uses gelu.",
     )
 )

@@ -43,13 +43,13 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape(
             f"got an array {format_shape(x.shape)} and a grid "
             f"{format_shape(grid.shape)}",
-            "expected [N, C, 1 to 3 spatial axes] and [N, positions…, one number per "
-            "spatial axis]",
+            "expected an array [N, C, 1 to 3 spatial axes] and a grid of the same "
+            "rank, [N, positions…, one coordinate per spatial axis]",
         )
     if x.shape[0] != grid.shape[0]:
         raise bad_shape(
-            f"got {x.shape[0]} arrays and {grid.shape[0]} grids",
-            "each array needs one grid",
+            f"got a batch of {x.shape[0]} arrays and {grid.shape[0]} grids",
+            "expected one grid per array",
         )
     if 0 in x.shape[2:]:
         raise bad_shape(
@@ -59,8 +59,9 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     rows = x.shape[0] * prod(x.shape[2:])
     if rows >= 1 << 31:
         raise bad_shape(
-            f"{rows} positions in {format_shape(x.shape)}",
-            "i32 indices reach 2**31 - 1",
+            f"the batch and spatial axes of the array {format_shape(x.shape)} have "
+            f"{rows:,} positions in total",
+            f"i32 indices support at most {(1 << 31) - 1:,} positions",
         )
     return TensorType((*x.shape[:2], *grid.shape[1:-1]), dtype)
 
@@ -317,7 +318,8 @@ registry.register_all(
         tolerance=SAMPLING_TOLERANCE,
         samples=_SAMPLES,
         doc="An array [N, C, …] sampled at the positions of a grid [N, positions…, "
-        "axes], whose coordinates range from -1 to 1, the last axis first. Outside "
-        "the array the values are zeros, its border or its mirror image.",
+        "axes]. Coordinates range from -1 to 1; the coordinate on the last axis of "
+        "the array comes first. Positions outside the array give zero, the border "
+        "value or the mirrored value, as `padding` says.",
     )
 )

@@ -44,7 +44,8 @@ _identity_op = partial(
 registry.register_all(
     _identity_op(
         name="identity",
-        doc="x, as a separate value by which a graph can be differentiated.",
+        doc="x, as a separate value with respect to which a graph can be "
+        "differentiated.",
     ),
     _identity_op(
         name="stop_gradient",
@@ -54,18 +55,20 @@ registry.register_all(
     _identity_op(
         name="segment_in",
         attrs=(_SEGMENT_ATTR,),
-        doc="x, marking the start of a part of a graph that a gradient recomputes.",
+        doc="x; marks the start of a part of the graph that is recomputed for "
+        "gradients.",
     ),
     _identity_op(
         name="segment_out",
         attrs=(_SEGMENT_ATTR,),
-        doc="x, marking the end of a recomputed part: values inside it are not kept "
-        "for a gradient.",
+        doc="x; marks the end of a recomputed part: the values inside the part are "
+        "not saved for gradients.",
     ),
     _identity_op(
         name="again",
         # Never dropped: what is computed of it would be what was computed before.
         is_noop=None,
-        doc="x; values computed from the result are computed again and not reused.",
+        doc="x, as a new value: ops on it are computed again instead of reusing equal "
+        "earlier results.",
     ),
 )

@@ -134,7 +134,8 @@ def _checked_length(size: int, axis_map: AxisMap) -> int:
     """
     if max(size, axis_map.length) > MAX_AXIS_LENGTH:
         raise bad_shape(
-            f"an axis of {size:,} elements becomes {axis_map.length:,} elements long",
+            f"an axis of {size:,} elements would become {axis_map.length:,} elements "
+            "long",
             f"both lengths must be at most {MAX_AXIS_LENGTH:,}",
             "process the axis in parts",
         )
@@ -156,7 +157,7 @@ def check_fill_value(dtype: DType, value: float) -> None:
         raise bad_dtype(
             f"the value {value:g} does not fit {dtype}",
             f"the value must be an integer from {min_value} to {max_value}",
-            "cast the operand, or pass a value that its dtype can hold",
+            "cast the operand, or pass a value that its dtype can represent",
         )
 
 

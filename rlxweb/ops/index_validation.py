@@ -23,7 +23,7 @@ def require_index_dtype(indices: TensorType) -> None:
         raise bad_dtype(
             f"the indices are {indices.dtype}",
             "indices must be integers",
-            "cast them",
+            "cast the indices",
         )
 
 

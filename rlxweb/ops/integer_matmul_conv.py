@@ -86,7 +86,7 @@ def _check_zero_point(name: str, x: Shape, zero: Shape) -> None:
     if broadcast(x, zero) != x:
         raise bad_shape(
             f"got a zero point {format_shape(zero)} for {name} {format_shape(x)}",
-            "the zero point must broadcast to its operand",
+            f"the zero point must broadcast to the shape of {name}",
         )
 
 
@@ -95,7 +95,8 @@ def _check_largest(attrs: Attrs) -> None:
     if not 0 <= attrs["largest"] < 1 << 62:
         raise bad_attribute(
             f"largest={attrs['largest']}",
-            "expected 0 (unknown) or an upper bound of the products",
+            "expected 0 (unknown), or an upper bound below 2**62 for the magnitude of "
+            "every product",
         )
 
 
@@ -284,7 +285,7 @@ registry.register_all(
         work=lambda inputs, out, attrs: _work("matmul", inputs, out, attrs),
         samples=_MATMUL_SAMPLES,
         doc="(x - x_zero) · (y - y_zero) as i32, for integers of up to 32 bits; sums "
-        "wrap. `largest` is an upper bound of the product of two elements, 0 if "
+        "wrap. `largest` is an upper bound of the magnitude of every product, 0 if "
         "unknown.",
     ),
     Op(
@@ -299,7 +300,7 @@ registry.register_all(
         work=lambda inputs, out, attrs: _work("conv", inputs, out, attrs),
         samples=_CONV_SAMPLES,
         doc="`conv` of integers minus their zero points, as i32; padding has the "
-        "value x_zero. `largest` is an upper bound of the product of two elements, 0 "
-        "if unknown.",
+        "value x_zero. `largest` is an upper bound of the magnitude of every product, "
+        "0 if unknown.",
     ),
 )

@@ -20,7 +20,7 @@ def _refuse_inference(types: Types, attrs: Attrs) -> TensorType:
     """Raise an error, because leaves are not added by name."""
     raise GraphError(
         "",
-        "a leaf cannot be added by name",
+        "an input, param or constant cannot be added by op name",
         hint="call the graph's input, param or constant method",
     )
 
@@ -28,9 +28,9 @@ def _refuse_inference(types: Types, attrs: Attrs) -> TensorType:
 def _refuse_evaluation(xp: Any, attrs: Attrs) -> Any:
     """Raise an error, because the caller supplies the value of a leaf."""
     raise GraphError(
-        "evaluate a leaf",
-        "the caller passes its value; it is not computed",
-        hint="feed inputs and params by name; constants are stored in the graph",
+        "evaluate an input or param",
+        "the caller passes the value; it is not computed",
+        hint="pass the values of inputs and params by name",
     )
 
 
@@ -46,8 +46,8 @@ _leaf_op = partial(
 )
 
 registry.register_all(
-    _leaf_op(name="input", doc="A value passed at every run."),
-    _leaf_op(name="param", doc="A value that is set once and kept."),
+    _leaf_op(name="input", doc="A value passed to every run."),
+    _leaf_op(name="param", doc="A value that is set once and used in every run."),
     _leaf_op(
         name="constant",
         reference=lambda xp, attrs: xp.asarray(widen_bfloat16(attrs["value"].array)),

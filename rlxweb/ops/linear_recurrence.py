@@ -40,7 +40,8 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     if x.rank != 4 or weights.rank != 2:
         raise bad_shape(
             f"got x {format_shape(x.shape)} and weights {format_shape(weights.shape)}",
-            "x must be [T, B, m, H] and weights [H, G·H]",
+            "x must be [steps, batch, parts, channels] and weights [channels, "
+            "products · channels]",
         )
     T, B, m, H = x.shape
     G = weights.shape[1] // H if H else 1
@@ -116,9 +117,10 @@ def _build(g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
     if T > MAX_UNROLLED_STEPS:
         raise Unsupported(
             f"{OP_NAME} of {T} steps and {H} channels",
-            "the state does not fit this device's workgroup memory or bindings",
+            "the state does not fit this device's workgroup memory or bindings, so "
+            "the steps must be unrolled",
             f"at most {MAX_UNROLLED_STEPS} steps can be unrolled",
-            "split the sequence and pass the state on",
+            "split the sequence, and pass the last state of each part to the next",
         )
     states = _run_steps(g, attrs, operands, g.sum)
     return g.concat([g.reshape(state, (1, B, m, H)) for state in states], axis=0)
@@ -234,12 +236,13 @@ registry.register_all(
         vjp=_vjp,
         batch=merge_batch_rule(1, 1, None, 0, out=1),
         doc="The linear recurrence behind the derivative of a recurrent network. The "
-        "state [B, m, H] has m parts for each of H channels. A step adds x [T, B, m, "
-        "H] to it, which is the result of the step, and then mixes it by "
-        "coefficients [T, B, m·m + G·m, H]: m·m of them combine the parts of a "
-        "channel, and the other G·m add the G products of the first part with "
-        "weights [H, G·H] to each part. `transposed` mixes by the transpose, "
-        "`reverse` runs from the last step back. The result [T + 1, B, m, H] ends "
-        "with the last state.",
+        "state [B, m, H] has m parts for each of H channels. A step adds x [T, B, "
+        "m, H] to the state; the sum is the result of the step. The state is then "
+        "mixed by coefficients [T, B, m·m + G·m, H]: m·m coefficients combine the "
+        "parts of a channel; the other G·m scale the G products of the first part "
+        "and the weights [H, G·H], and the scaled products are added to each part. "
+        "`transposed` applies the transpose of this mixing; `reverse` runs from the "
+        "last step to the first. The result [T + 1, B, m, H] ends with the last "
+        "state.",
     )
 )

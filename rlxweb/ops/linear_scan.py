@@ -65,9 +65,11 @@ def _build(g: Graph, attrs: Attrs, x: Tensor, a: Tensor) -> Tensor:
     if length > MAX_UNROLLED_STEPS:
         raise Unsupported(
             f"linear_scan of {length} steps",
-            "the scan does not fit this device's bindings",
+            "the scan does not fit this device's bindings, so the steps must be "
+            "unrolled",
             f"at most {MAX_UNROLLED_STEPS} steps can be unrolled",
-            "split the sequence and pass the state on",
+            "split the sequence, and add the last state of each part, times the "
+            "first rate of the next part, to the first step of the next part",
         )
     states: list[Any] = [None] * length
     s: Tensor | None = None
@@ -135,7 +137,7 @@ registry.register_all(
         vjp=_vjp,
         batch=merge_batch_rule(0, 0),
         doc="The scan s = a s + x along axis 1 of x and a [B, L, D], starting at 0; "
-        "with `reverse` it runs from the last step back. The result is s of every "
-        "step.",
+        "with `reverse` it runs from the last step to the first. The result holds "
+        "s of every step.",
     )
 )

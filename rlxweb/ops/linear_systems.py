@@ -55,8 +55,9 @@ def infer_system(types: Types) -> TensorType:
     if b.rank != a.rank or b.shape[:-1] != a.shape[:-1]:
         raise bad_shape(
             f"got a {format_shape(a.shape)} and b {format_shape(b.shape)}",
-            "expected [..., n, n] and [..., n, k] with the same batch axes",
-            "use the method of the graph, which broadcasts batches and takes vectors",
+            "expected a [..., n, n] and b [..., n, k] with the same batch axes",
+            "call the graph's method for this op, which broadcasts batch axes and "
+            "accepts vectors",
         )
     return TensorType(b.shape, dtype)
 
@@ -208,7 +209,8 @@ def check_unrollable(context: str, n: int) -> None:
     if n > MAX_UNROLLED_COLUMNS:
         raise Unsupported(
             f"{context} of {n} rows",
-            "one matrix is larger than this device can bind at once",
+            "one matrix is larger than the largest binding of this device, so its "
+            "columns must be unrolled",
             f"at most {MAX_UNROLLED_COLUMNS} columns can be unrolled",
             Advice("use {}", device="cpu"),
         )
@@ -418,7 +420,8 @@ registry.register_all(
         ),
         vjp=slogdet_vjp,
         batch=lambda ctx: ctx.g.swapaxes(ctx.apply(ctx.x), 0, 1),
-        doc="The signs of the determinants of matrices [..., n, n] and the logarithms "
-        "of their absolute values: [2, ...]. A singular matrix gives 0 and -infinity.",
+        doc="The sign of the determinant of each matrix [..., n, n] and the "
+        "logarithm of its absolute value, stacked as [2, ...]. A singular matrix "
+        "gives 0 and -infinity.",
     ),
 )

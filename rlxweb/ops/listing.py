@@ -152,7 +152,9 @@ class Vocabulary(Sequence[Entry]):
         names = {entry.name: entry for entry in self._entries}
         if key not in names:
             hint = did_you_mean(key, tuple(names))
-            raise UnknownOp(f"op {shown(key)}", "it is not in this list", hint=hint)
+            raise UnknownOp(
+                f"op {shown(key)}", "this list has no op of that name", hint=hint
+            )
         return names[key]
 
     @property

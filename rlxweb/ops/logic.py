@@ -156,7 +156,8 @@ registry.register_all(
         lower=Expr(partial(_shift_expression, left=True)),
         range_rule=value_range_rules.SHIFT_LEFT_RANGE,
         samples=_SHIFT_CASES,
-        doc="x << y; 0 where y is negative or not below the number of bits.",
+        doc="x << y; where y is negative or not below the number of bits, the result "
+        "is 0.",
         aliases=("bitwise_left_shift",),
     ),
     _logic_op(
@@ -168,7 +169,7 @@ registry.register_all(
         range_rule=value_range_rules.SHIFT_RIGHT_RANGE,
         samples=_SHIFT_CASES,
         doc="x >> y, keeping the sign; where y is negative or not below the number of "
-        "bits, 0, or -1 for a negative x.",
+        "bits, the result is 0, or -1 for a negative x.",
         aliases=("bitwise_right_shift",),
     ),
 )

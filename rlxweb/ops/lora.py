@@ -43,7 +43,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
                 f"expected {format_shape(expected)}",
             )
     if not isfinite(attrs["scale"]):
-        raise bad_attribute(f"scale={attrs['scale']}", "the scale must be finite")
+        raise bad_attribute(f"scale={attrs['scale']}", "scale must be finite")
     return TensorType((*x.shape[:-1], n), dtype)
 
 

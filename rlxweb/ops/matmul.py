@@ -58,14 +58,14 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     require_dtypes(types, NUMERIC_DTYPES)
     if x.rank < 2 or y.rank < 2:
         raise bad_shape(
-            f"matmul requires rank >= 2, got {x.rank} and {y.rank}",
+            f"matmul requires rank >= 2, got ranks {x.rank} and {y.rank}",
             hint="reshape a vector to one row or one column",
         )
     if x.shape[-1] != y.shape[-2]:
         raise bad_shape(
             f"matmul K mismatch: {x.shape[-1]} vs {y.shape[-2]}",
             "the last dimension of x must equal the second-to-last of y",
-            "transpose one of them",
+            "transpose one of the operands",
         )
     batch = broadcast(x.shape[:-2], y.shape[:-2])
     return TensorType((*batch, x.shape[-2], y.shape[-1]), dtype)
@@ -76,8 +76,9 @@ def _infer_fused(types: Types, attrs: Attrs) -> TensorType:
     if bias.shape not in ((), (1,), out.shape[-1:]):
         raise bad_shape(
             f"got a bias {format_shape(bias.shape)}",
-            f"a bias must be a scalar or one value for each of {out.shape[-1]} columns",
-            "use add for a larger term",
+            "a bias must be a scalar or have one value for each of the "
+            f"{out.shape[-1]} columns",
+            "use add for an operand of another shape",
         )
     return out
 
@@ -351,8 +352,8 @@ registry.register_all(
         samples=_SAMPLES,
         vjp=_matmul_vjp,
         batch=batch_broadcast,
-        doc="Matrix product of the last two axes; batch axes broadcast. A sum over "
-        "no terms is 0.",
+        doc="Matrix product of the last two axes; batch axes broadcast. With an inner "
+        "dimension of 0, the result is 0.",
     ),
     Op(
         name="fused_matmul_bias_act",

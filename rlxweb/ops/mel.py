@@ -44,11 +44,14 @@ def _infer_log_mel(types: Types, attrs: Attrs) -> TensorType:
     if any(t.dtype is not spectrum.dtype for t in types):
         dtype_names = ", ".join(str(t.dtype) for t in types)
         raise bad_dtype(
-            f"operands differ: {dtype_names}", hint="cast them to one dtype"
+            f"the operands have different dtypes: {dtype_names}",
+            hint="cast them to one dtype",
         )
     if spectrum.dtype is DType.F16:
         raise bad_dtype(
-            "operands are f16", "operands must be f32 or f64, because 1e-10 is 0 in f16"
+            "the operands are f16",
+            "operands must be f32 or f64, because the smallest mel power, 1e-10, is "
+            "0 in f16",
         )
     return TensorType((*spectrum.shape[:-1], filters.shape[0]), spectrum.dtype)
 
@@ -168,7 +171,8 @@ registry.register_all(
         lower=Compose(_build_log_mel),
         tolerance=Tolerance(rtol=1e-5, atol=1e-5),
         samples=tuple(Sample(inputs[:2]) for inputs in _INPUT_CASES),
-        doc="Whisper-style log-mel spectrum [..., M] of a block spectrum [..., 2n].",
+        doc="The Whisper-style log-mel spectrum [..., M] of a block spectrum [..., "
+        "2n] (n real, then n imaginary parts).",
     ),
     _log_mel_op(
         name="log_mel_backward",

@@ -218,9 +218,10 @@ registry.register_all(
             _case(16_400, 1, 1),
         ),
         calibration_cases=(_case(1, 4, 16), _case(1, 16, 512, max_output=32)),
-        doc="Boxes of [B, n, 4] selected by scores [B, C, n], highest first and for "
-        "each class separately. A box is dropped if its intersection over union with "
-        "a selected box is above `iou_threshold`. The result [B, C, max_output or n] "
-        "(i32) holds the indices of the boxes, then -1.",
+        doc="Boxes of [B, n, 4] selected by scores [B, C, n], highest score first and "
+        "for each class separately. A box is dropped if its intersection over "
+        "union with a selected box is above `iou_threshold`. The result [B, C, "
+        "min(max_output, n)] (i32) holds the indices of the selected boxes, followed "
+        "by -1.",
     )
 )

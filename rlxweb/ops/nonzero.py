@@ -31,15 +31,15 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape("a scalar (rank 0) has no indices", hint="reshape it to [1]")
     if x.numel > _MAX_I32:
         raise bad_shape(
-            f"{x.numel} elements in {format_shape(x.shape)}",
-            f"i32 indices reach {_MAX_I32}",
+            f"got {format_shape(x.shape)}, which has {x.numel:,} elements",
+            f"i32 indices support at most {_MAX_I32:,} elements",
         )
     if not 0 <= attrs["size"] <= _MAX_I32:
         raise bad_attribute(
-            f"size={attrs['size']}", f"expected 0 <= size <= {_MAX_I32}"
+            f"size={attrs['size']}", f"expected 0 <= size <= {_MAX_I32:,}"
         )
     if not -_MAX_I32 - 1 <= attrs["fill"] <= _MAX_I32:
-        raise bad_attribute(f"fill={attrs['fill']}", "fill must be an i32")
+        raise bad_attribute(f"fill={attrs['fill']}", "fill must be in the range of i32")
     return TensorType((x.rank, attrs["size"]), DType.I32)
 
 

@@ -59,10 +59,8 @@ def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
                 "pass one value for each element of the axis",
             )
     if not 0.0 <= attrs["eps"] <= _MAX_EPS:
-        rule = (
-            f"eps must be finite, >= 0 and at most {_MAX_EPS:g}, the limit of float32"
-        )
-        raise bad_attribute(f"eps {attrs['eps']}", rule)
+        rule = f"eps must be finite and from 0 to {_MAX_EPS:g}, the limit of float32"
+        raise bad_attribute(f"eps={attrs['eps']}", rule)
     return x
 
 
@@ -311,7 +309,7 @@ registry.register_all(
         onnx=("Softmax",),
         vjp=_softmax_vjp,
         batch=batch_axes_rule("axis"),
-        doc="exp(x - max) / sum of exp(x - max) along an axis.",
+        doc="exp(x - max) / sum(exp(x - max)) along an axis.",
     ),
     Op(
         name="log_softmax",
@@ -324,7 +322,7 @@ registry.register_all(
         tolerance=LOG_SOFTMAX_TOLERANCE,
         samples=_SOFTMAX_SAMPLES,
         onnx=("LogSoftmax",),
-        doc="x - max - log(sum of exp(x - max)) along an axis: the logarithm of "
+        doc="x - max - log(sum(exp(x - max))) along an axis: the logarithm of "
         "softmax, finite even where softmax underflows to 0.",
     ),
     _norm_op(
@@ -333,7 +331,7 @@ registry.register_all(
         lower=Kernel(_per_row_plan("layer_norm", 0.75), _compose_norm(centred=True)),
         flops=lambda inputs, out, attrs: 8.0 * out.numel,
         doc="(x - mean) / sqrt(variance + eps) · gamma + beta along an axis; the "
-        "variance divides by n.",
+        "variance is divided by the length n of the axis, not by n - 1.",
     ),
     _norm_op(
         name="rms_norm",

@@ -90,7 +90,7 @@ def _pad_rule(shape: Shape, attrs: Attrs) -> list[AxisMap | None]:
             raise bad_shape(
                 f"pads of {before} before and {after} after axis {axis} of "
                 f"{format_shape(shape)}",
-                f"negative pads remove more than the {size} elements of the axis",
+                f"the size of the axis ({size}) plus both pads must be at least 0",
             )
         if mode == "constant":
             maps.append(pad_or_crop_axis(size, before, length))
@@ -111,7 +111,7 @@ def _tile_rule(shape: Shape, attrs: Attrs) -> list[AxisMap | None]:
     if len(repeats) != len(shape):
         raise bad_attribute(
             f"got {len(repeats)} repeats for {format_shape(shape)}",
-            "expected one for each axis",
+            "expected one repeat count per axis",
         )
     return [
         None if r == 1 else _tiled_axis(n, r)
@@ -136,7 +136,7 @@ def _repeat_rule(shape: Shape, attrs: Attrs) -> list[AxisMap | None]:
     if len(repeats) not in (1, size):
         raise bad_attribute(
             f"got {len(repeats)} repeats for {size} elements of axis {axis}",
-            "expected one for all elements or one for each",
+            "expected one count for all elements or one per element",
         )
     if min(repeats, default=0) < 0:
         raise bad_attribute(f"got {min(repeats)} repeats", "repeats must be at least 0")
@@ -189,7 +189,8 @@ def _remap_rule(shape: Shape, attrs: Attrs) -> list[AxisMap | None]:
         raise bad_attribute(
             f"got {len(axes)} axes, {len(sizes)} sizes with a sum of {sum(sizes)}, "
             f"and {len(positions)} places",
-            "expected a size for each axis, and a place for each position",
+            "the number of sizes must equal the number of axes, and the number of "
+            "places must equal the sum of the sizes",
         )
     maps, start = [], 0
     for axis, size in zip(axes, sizes, strict=True):
@@ -259,7 +260,7 @@ registry.register_all(
         vjp=pad_vjp(padding_table),
         batch=batch_shifted_axes,
         doc="The operand with elements added before and after some axes, like "
-        "numpy.pad: a constant `value`, or elements of the operand. Negative counts "
+        "numpy.pad: a constant `value`, or elements of the operand. Negative pads "
         "remove elements.",
     ),
     axis_map_op(
@@ -296,7 +297,7 @@ registry.register_all(
         vjp=repeat_vjp,
         batch=batch_axes_rule("axis"),
         doc="Each element of an axis repeated, like numpy.repeat: one count for all "
-        "elements or one for each.",
+        "elements or one per element.",
     ),
     axis_map_op(
         "roll",
@@ -333,8 +334,8 @@ registry.register_all(
         ),
         vjp=dilate_vjp,
         batch=batch_shifted_axes,
-        doc="`step` - 1 copies of a value inserted between neighbours along some "
-        "axes, for transposed convolutions.",
+        doc="`step` - 1 copies of a value inserted between neighbouring elements "
+        "along some axes, for transposed convolutions.",
     ),
     axis_map_op(
         "remap",
@@ -353,6 +354,7 @@ registry.register_all(
         ),
         batch=batch_shifted_axes,
         doc="Elements selected by one table of indices per axis: `places` holds the "
-        "tables one after the other, `sizes` their lengths; -1 gives the value.",
+        "tables one after the other, `sizes` holds their lengths; an index of -1 "
+        "selects the constant `value`.",
     ),
 )

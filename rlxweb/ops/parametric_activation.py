@@ -146,7 +146,7 @@ registry.register_all(
     _gate_op(
         "elu",
         "select(x, F({alpha}) * opaque(precise_expm1(min(x, F(0)))), x < F(0))",
-        "x above 0, alpha (exp(x) - 1) below.",
+        "x where x > 0, else alpha (exp(x) - 1).",
         (*fewer_unary_samples(-4, 4, (-60, 60)), *_ALPHA_CASES),
         elu,
         uses=("exponential", "opaque"),
@@ -157,8 +157,8 @@ registry.register_all(
         "selu",
         "F({gamma}) * select(x, F({alpha}) * opaque(precise_expm1(min(x, F(0)))), "
         "x < F(0))",
-        "gamma times elu(x, alpha), which keeps the activations of a network near "
-        "scale 1.",
+        "gamma times elu(x, alpha), which keeps the scale of a network's activations "
+        "near 1.",
         (*fewer_unary_samples(-4, 4, (-60, 60)), *_ALPHA_CASES),
         selu,
         uses=("exponential", "opaque"),
@@ -169,7 +169,7 @@ registry.register_all(
         "celu",
         "select(x, F({alpha}) * opaque(precise_expm1(min(x / F({alpha}), F(0)))), "
         "x < F(0))",
-        "x above 0, alpha (exp(x / alpha) - 1) below.",
+        "x where x > 0, else alpha (exp(x / alpha) - 1).",
         (
             *fewer_unary_samples(-4, 4, (-60, 60)),
             *fewer_unary_samples(-1, 1, alpha=0.5)[:1],
@@ -207,7 +207,7 @@ registry.register_all(
     _linear_op(
         "leaky_relu",
         "select(x, opaque(F({alpha}) * x), x < F(0))",
-        "x above 0, alpha x below.",
+        "x where x > 0, else alpha x.",
         fewer_unary_samples(-4, 4, alpha=0.2),
         lambda xp, x, alpha: xp.where(x < 0, alpha * x, x),
         uses=("opaque",),
@@ -217,7 +217,7 @@ registry.register_all(
     _linear_op(
         "thresholded_relu",
         "select(x, F(0), x <= F({alpha}))",
-        "x where it is above alpha, else 0.",
+        "x where x > alpha, else 0.",
         fewer_unary_samples(-4, 4, alpha=0.75),
         thresholded_relu,
         attrs=(_float_attr("alpha", 1.0),),
@@ -227,8 +227,8 @@ registry.register_all(
         "shrink",
         "select(select(select(x, opaque(x + F({bias})), x < -F({lambd})), "
         "opaque(x - F({bias})), x > F({lambd})), F(0), abs(x) <= F({lambd}))",
-        "x - bias above lambd, x + bias below -lambd, else 0: hard shrinkage with "
-        "bias = 0, soft shrinkage with bias = lambd.",
+        "x - bias where x > lambd, x + bias where x < -lambd, else 0: hard shrinkage "
+        "with bias = 0, soft shrinkage with bias = lambd.",
         fewer_unary_samples(-4, 4, lambd=1.5, bias=0.75),
         shrink,
         uses=("opaque",),
@@ -261,6 +261,6 @@ registry.register_all(
         ),
         onnx=("PRelu",),
         vjp=slopes(back.prelu_slope_by_x, back.prelu_slope_by_slope),
-        doc="x above 0, the second operand times x below.",
+        doc="x where x > 0, else the second operand times x.",
     ),
 )

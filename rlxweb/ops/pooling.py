@@ -78,7 +78,7 @@ def _infer(
         raise bad_attribute(
             f"pads={attrs['pads']} with windows of {w.kernel}",
             "each window must contain an element of the array",
-            "use pads smaller than a window, or pad the array itself",
+            "use pads smaller than the windows, or pad the array itself",
         )
     return TensorType((*x.shape[:2], *w.out_shape), x.dtype)
 
@@ -87,7 +87,8 @@ def _infer_indices(types: Types, attrs: Attrs) -> TensorType:
     shape = _infer(types, attrs).shape
     if numel(types[0].shape[2:]) >= 1 << 31:
         raise bad_shape(
-            f"{numel(types[0].shape[2:])} positions", "i32 indices reach 2**31 - 1"
+            f"the spatial axes have {numel(types[0].shape[2:]):,} positions",
+            f"i32 indices support at most {(1 << 31) - 1:,} positions",
         )
     return TensorType(shape, DType.I32)
 
@@ -346,9 +347,9 @@ registry.register_all(
         samples=(*_SAMPLES, *_INTEGER_SAMPLES),
         vjp=max_pool_vjp,
         batch=batch_as_first_axis,
-        doc="The largest element of each window of [N, C, …]; padding is ignored, NaN "
-        "is kept. ceil_mode adds windows that begin inside the array and extend "
-        "beyond it.",
+        doc="The largest element of each window of [N, C, …]; padding is ignored, and "
+        "a NaN in a window gives NaN. ceil_mode adds windows that begin inside "
+        "the array and extend beyond it.",
     ),
     _pool_op(
         name="max_pool_indices",
@@ -361,8 +362,8 @@ registry.register_all(
         samples=(*_SAMPLES, *_INTEGER_SAMPLES, _TIE_SAMPLE),
         batch=batch_as_first_axis,
         doc="The index (i32, flat over the spatial axes of an image) of the largest "
-        "element of each window: the first of equal elements, or of NaNs if there "
-        "are any.",
+        "element of each window, or of its first NaN if it has one. Among equal "
+        "elements the first is taken.",
     ),
     _pool_op(
         name="sum_pool",
@@ -388,7 +389,7 @@ registry.register_all(
             ),
         ),
         doc="The mean of each window of [N, C, …] over the elements inside the array; "
-        "with count_include_pad over the padding too.",
+        "with count_include_pad, the padding is counted too.",
     ),
     _float_pool_op(
         name="lp_pool",
@@ -402,7 +403,7 @@ registry.register_all(
             _case((1, 2, 6), 3, p=3.0, strides=2),
             _case((1, 2, 6), 3, p=1.0),
         ),
-        doc="(sum of |x|ᵖ)^(1/p) of each window of [N, C, …]; its slope is 0 for a "
-        "window of zeros, as in PyTorch.",
+        doc="(sum of |x|ᵖ)^(1/p) of each window of [N, C, …]; the derivative is 0 for "
+        "a window of zeros, as in PyTorch.",
     ),
 )

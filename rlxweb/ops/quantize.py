@@ -50,13 +50,13 @@ def _check_scale_shape(x: Shape, scale: Shape, zero: Shape, attrs: Attrs) -> Non
     if zero != scale:
         raise bad_shape(
             f"got scale {show_shape(scale)} and zero {show_shape(zero)}",
-            "both must have the same shape",
+            "scale and zero must have the same shape",
         )
     block_size = attrs["block_size"]
     if block_size < 0:
         raise bad_attribute(
             f"block_size={block_size}",
-            "expected 0 (no blocks) or the length of a block",
+            "expected 0 (no blocks) or a block length of at least 1",
         )
     if scale in ((), (1,)) and not block_size:
         return
@@ -67,8 +67,11 @@ def _check_scale_shape(x: Shape, scale: Shape, zero: Shape, attrs: Attrs) -> Non
     if scale != expected_shape:
         raise bad_shape(
             f"got scale {show_shape(scale)} for x {show_shape(x)}",
-            f"expected one number, or {show_shape(expected_shape)} for axis {axis}"
-            + (f" in blocks of {block_size}" if block_size else ""),
+            f"expected {show_shape(expected_shape)} for axis {axis} in blocks of "
+            f"{block_size}"
+            if block_size
+            else f"expected one number, or {show_shape(expected_shape)} for axis "
+            f"{axis}",
         )
 
 
@@ -78,7 +81,8 @@ def _infer_quantize(types: Types, attrs: Attrs) -> TensorType:
     require_dtypes(types[2:], QUANTIZED_DTYPES)
     if x.dtype is not scale.dtype:
         raise bad_dtype(
-            f"x is {x.dtype}, scale {scale.dtype}", "both must have the same dtype"
+            f"x is {x.dtype}, scale is {scale.dtype}",
+            "x and scale must have the same dtype",
         )
     _check_scale_shape(x.shape, scale.shape, zero.shape, attrs)
     low, high = attrs["quant_min"], attrs["quant_max"]
@@ -98,7 +102,8 @@ def _infer_dequantize(types: Types, attrs: Attrs) -> TensorType:
     require_dtypes((scale,), FLOAT_DTYPES)
     if x.dtype is not zero.dtype:
         raise bad_dtype(
-            f"x is {x.dtype}, zero {zero.dtype}", "both must have the same dtype"
+            f"x is {x.dtype}, zero is {zero.dtype}",
+            "x and zero must have the same dtype",
         )
     _check_scale_shape(x.shape, scale.shape, zero.shape, attrs)
     return TensorType(x.shape, scale.dtype)
@@ -247,9 +252,9 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 6.0 * out.numel,
         samples=_cases(False),
         doc="round(x / scale) + zero, clamped to quant_min … quant_max, in the dtype "
-        "of zero; halves round to even, NaN becomes 0. Scale and zero are one "
-        "number, [n] along an axis, or one number for each block of block_size "
-        "elements.",
+        "of zero; halves round to even, NaN becomes 0. Scale and zero hold one "
+        "number, one number per element of an axis ([n]), or one per block of "
+        "block_size elements.",
     ),
     Op(
         name="dequantize_linear",

@@ -39,11 +39,13 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     common_dtype(tuple(scales_and_biases))
     if words.dtype not in (DType.I32, DType.U32):
         problem = f"the words are {words.dtype}"
-        raise bad_dtype(problem, "words must be i32 or u32", "see rlxweb.quantize")
+        raise bad_dtype(
+            problem, "words must be i32 or u32", "pack the weights with rlxweb.quantize"
+        )
     if x.rank < 1 or words.rank != 2:
         raise bad_shape(
             f"got x {format_shape(x.shape)} and words {format_shape(words.shape)}",
-            "x must be [..., K] and words [N, W]",
+            "x must be [..., K] and words [N, words per row]",
         )
     k, n = x.shape[-1], words.shape[0]
     groups, count = group_counts(k, attrs["bits"], attrs["group_size"])
@@ -51,13 +53,13 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape(
             f"got words {format_shape(words.shape)} for x {format_shape(x.shape)}",
             f"{k} weights of {attrs['bits']} bits in groups of {attrs['group_size']} "
-            f"take {count} words per row",
+            f"require {count} words per row",
         )
     for name, operand in zip(("scales", "biases"), scales_and_biases, strict=False):
         if operand.shape != (n, groups):
             raise bad_shape(
                 f"got {name} {format_shape(operand.shape)}",
-                f"expected one for each group, {format_shape((n, groups))}",
+                f"expected one value per group, {format_shape((n, groups))}",
             )
     return TensorType((*x.shape[:-1], n), x.dtype)
 
@@ -203,8 +205,9 @@ registry.register_all(
             _calibration_case((32, 1024), 1024),
         ),
         doc="x [..., K] times the transpose of a matrix [N, K] whose weights of 2, 4 "
-        "or 8 bits are packed into 32-bit words [N, W]. A weight is its code times "
-        "the scale of its group plus the bias of its group; scales and biases are "
-        "[N, G]. Without biases, 2^(bits - 1) is subtracted from the code.",
+        "or 8 bits are packed into 32-bit words [N, W]. A weight is its code "
+        "times the scale of its group plus the bias of its group; scales and "
+        "biases are [N, G]. Without biases, a weight is (code - 2^(bits - 1)) "
+        "times the scale.",
     )
 )

@@ -109,10 +109,11 @@ def _build(kind: RecurrentKind, g: Graph, attrs: Attrs, *operands: Tensor) -> Te
     net = network_from_operands(kind, attrs, operands)
     if net.T * net.D > MAX_UNROLLED_STEPS:
         raise Unsupported(
-            f"{kind} of {net.T * net.D} steps in all and {net.H} hidden units",
-            "the state does not fit this device's workgroup memory or bindings",
+            f"{kind} of {net.T * net.D} steps in total and {net.H} hidden units",
+            "the state does not fit this device's workgroup memory or bindings, so "
+            "the steps must be unrolled",
             f"at most {MAX_UNROLLED_STEPS} steps can be unrolled",
-            "split the sequence and pass the state on",
+            "split the sequence, and pass the last state of each part to the next",
         )
     directions = [_unroll_direction(g, net, d, operands) for d in range(net.D)]
     return g.concat(directions, axis=1) if net.D > 1 else directions[0]
@@ -238,7 +239,11 @@ def _samples(kind: RecurrentKind, default_activations: str) -> tuple[Sample, ...
     return (
         sample((1, 1, 1), state=True, note="one step"),
         sample((7, 3, 5), state=True),
-        sample((5, 2, 40), state=True, note="more state than a small device shares"),
+        sample(
+            (5, 2, 40),
+            state=True,
+            note="more state than the workgroup memory of a small device holds",
+        ),
         sample((4, 3, 5), direction="reverse", state=True, lengths=4),
         sample(
             (4, 3, 5),
@@ -292,11 +297,12 @@ def _recurrent_op(
 
 
 _RESULT_DOC = (
-    "Gates [T, B, D·{g}·H] hold the input's part of every step, biases included; "
-    "weights are [D, H, {g}·H]. Optional operands follow in this order: {more}, row "
-    "lengths [B]. The result [T + {parts}, D, B, H] is h of every step and then "
-    "{last}. activations lists names with constants in parentheses, such as "
-    "'elu(0.5)', in ONNX's order, for one direction or for both."
+    "The gates [T, B, D·{g}·H] (T steps, B rows, D directions, H hidden units) hold "
+    "the input's contribution to every step, including biases; weights are [D, H, "
+    "{g}·H]. Optional operands follow in this order: {more}, row lengths [B]. The "
+    "result [T + {parts}, D, B, H] holds h of every step, followed by {last}. "
+    "activations lists names in ONNX's order, for one direction or for both, with "
+    "constants in parentheses, such as 'elu(0.5)'."
 )
 
 registry.register_all(
@@ -304,7 +310,7 @@ registry.register_all(
         "lstm",
         6,
         "sigmoid tanh tanh",
-        "Long short-term memory with gates i o f c. "
+        "Long short-term memory (LSTM) with gates i, o, f and c. "
         + _RESULT_DOC.format(
             g=4,
             more="h0 and c0 [D, B, H], peepholes [D, 3·H] (i o f)",
@@ -313,8 +319,8 @@ registry.register_all(
         )
         + (
             " shows='cell' gives c of every step instead of h. With quantized_state, "
-            "products round h to the nearest of 256 equal steps that span each row's "
-            "range and 0, as 8-bit networks do."
+            "h is rounded before each product to the nearest of 256 equally spaced "
+            "values that span the row's range and 0, as in 8-bit networks."
         ),
         Attr("input_forget", "bool", False),
         Attr("shows", "str", "hidden", allowed=SEQUENCE_STATES, is_added_later=True),
@@ -350,15 +356,16 @@ registry.register_all(
         "gru",
         5,
         "sigmoid tanh",
-        "Gated recurrent unit with gates z r h. "
+        "Gated recurrent unit (GRU) with gates z, r and h. "
         + _RESULT_DOC.format(
             g=3,
-            more="h0 [D, B, H], a bias [D, H] of the state product of gate h",
+            more="h0 [D, B, H], a bias [D, H] added to the product of the state and "
+            "the weights of gate h",
             parts=1,
             last="the last h",
         )
-        + " linear_before_reset: the reset gate multiplies the product of the state "
-        "(PyTorch's GRU), not the state.",
+        + " With linear_before_reset, the reset gate multiplies the product of the "
+        "state and the weights (as in PyTorch's GRU), not the state.",
         Attr("linear_before_reset", "bool", False),
         samples=(
             *_samples("gru", "sigmoid tanh"),

@@ -29,7 +29,7 @@ from rlxweb.recipes.recurrent_cell_wgsl import (
     RecurrentNetwork,
 )
 
-ERROR_CONTEXT = "the gradient of a cell"
+ERROR_CONTEXT = "gradient of a recurrent network"
 
 
 def recurrent_vjp(kind: RecurrentKind) -> VjpRule:
@@ -42,8 +42,8 @@ def recurrent_vjp(kind: RecurrentKind) -> VjpRule:
             raise GradientRefused(
                 ERROR_CONTEXT,
                 f"an {kind} with a quantized state has no derivative",
-                "rounding has slope 0 between its steps",
-                "train it with quantized_state=False",
+                "the derivative of rounding is 0 almost everywhere",
+                "train with quantized_state=False",
             )
         if ctx.grad.dtype is not DType.F16:
             return _NetworkVjp(kind, ctx).gradients()

@@ -56,10 +56,11 @@ def _infer(
     shape = reduced_shape(types[0].shape, attrs["axes"], attrs["keep_dim"])
     if not may_be_empty and reduced_count(types[0].shape, attrs["axes"]) == 0:
         raise bad_shape(
-            f"nothing to reduce: axes {attrs['axes']} of "
-            f"{format_shape(types[0].shape)}",
-            "the reduced axes hold 0 elements; at least 1 is needed",
-            "skip the empty case, or use sum or prod",
+            f"axes {attrs['axes']} of {format_shape(types[0].shape)} have 0 elements "
+            "to reduce",
+            "at least 1 element is required",
+            "skip the reduction of empty arrays, or use sum or prod, which accept 0 "
+            "elements",
         )
     return TensorType(shape, types[0].dtype)
 
@@ -264,7 +265,8 @@ registry.register_all(
             *_WRAPPING_SAMPLES,
         ),
         vjp=_sum_vjp,
-        doc="The sum over axes; 0 over no elements. Integers wrap in their dtype.",
+        doc="The sum over axes; 0 if there are no elements. Integers wrap in their "
+        "dtype.",
     ),
     _reduction_op(
         name="mean",
@@ -275,7 +277,7 @@ registry.register_all(
         tolerance=SUM_TOLERANCE,
         samples=_FLOAT_SAMPLES,
         vjp=_mean_vjp,
-        doc="The mean over axes with at least one element; floats only.",
+        doc="The mean over axes; floats only, and at least one element is required.",
     ),
     _reduction_op(
         name="max",
@@ -290,8 +292,8 @@ registry.register_all(
             *_BOOL_SAMPLES,
         ),
         vjp=_extremum_vjp,
-        doc="The largest element over axes with at least one; for bool, whether any "
-        "is true.",
+        doc="The largest element over axes (at least one element is required); for "
+        "bool, whether any is true.",
     ),
     _reduction_op(
         name="min",
@@ -306,8 +308,8 @@ registry.register_all(
             *_BOOL_SAMPLES,
         ),
         vjp=_extremum_vjp,
-        doc="The smallest element over axes with at least one; for bool, whether all "
-        "are true.",
+        doc="The smallest element over axes (at least one element is required); for "
+        "bool, whether all are true.",
     ),
     _reduction_op(
         name="prod",
@@ -332,6 +334,7 @@ registry.register_all(
             for s in ((4, 16), (1 << 15, 4), (256, 512))
         ),
         vjp=_prod_vjp,
-        doc="The product over axes; 1 over no elements. Integers wrap in their dtype.",
+        doc="The product over axes; 1 if there are no elements. Integers wrap in "
+        "their dtype.",
     ),
 )

@@ -53,12 +53,13 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     size, scale = attrs["size"], attrs["scale"]
     if size < 0 or (scale is not None and not 0 < scale < np.inf):
         raise bad_attribute(
-            f"size={size}, scale={scale}", "expected size >= 0, scale > 0 and finite"
+            f"size={size}, scale={scale}", "expected size >= 0 and a finite scale > 0"
         )
     numbers = [attrs[name] for name in ("roi_start", "roi_end", "cubic")]
     if not np.isfinite(numbers).all():
         raise bad_attribute(
-            "roi_start={}, roi_end={}, cubic={}".format(*numbers), "all must be finite"
+            "roi_start={}, roi_end={}, cubic={}".format(*numbers),
+            "roi_start, roi_end and cubic must be finite",
         )
     if attrs["place"] == "tf_crop_and_resize":
         check_fill_value(x.dtype, attrs["extrapolation"])
@@ -269,9 +270,10 @@ registry.register_all(
         ),
         tolerance=RESIZE_TOLERANCE,
         samples=_SAMPLES,
-        doc="One axis resized to `size` elements by interpolation. place: the "
-        "coordinate of a result in the array, as in ONNX's coordinate "
-        "transformations; scale: results per element, size / length by default; "
-        "antialias: smooth when shrinking.",
+        doc="One axis resized to `size` elements by interpolation. `place` selects "
+        "how the position of a result is mapped to the array, like ONNX's "
+        "coordinate transformation modes; `scale` is the number of results per "
+        "element, by default size / length; `antialias` smooths the array when "
+        "shrinking.",
     )
 )

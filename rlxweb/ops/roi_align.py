@@ -60,7 +60,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     if len(size) != 2 or min(size) < 1 or not 0 <= sampling <= 1 << 12:
         raise bad_attribute(
             f"size={size}, sampling={sampling}",
-            "expected two sizes of at least 1, and 0 to 4,096 samples",
+            "expected two sizes of at least 1, and sampling from 0 to 4,096",
         )
     return TensorType((rois.shape[0], x.shape[1], *size), dtype)
 
@@ -300,7 +300,7 @@ def _raise_if_invalid(
 ) -> None:
     """Raise IndexRefused if an image number is out of range."""
     if first_invalid[0] >= 0:
-        axis_label = f"the images of {format_shape(shapes[0])}"
+        axis_label = f"axis 0 (the images) of {format_shape(shapes[0])}"
         place = (first_invalid[0], first_invalid[1])
         error: IndexRefused = invalid_index_error(
             "roi_align", shapes[2], place, 0, shapes[0][0], axis_label
@@ -369,9 +369,10 @@ registry.register_all(
         ),
         calibration_cases=(_case((1, 4, 8, 8), 4), _case((1, 64, 32, 32), 100)),
         doc="Regions [R, 4] (x1 y1 x2 y2, times `scale`) of images [N, C, H, W], each "
-        "with the index of its image, resampled to bins [R, C, *size]: the mean or "
-        "the maximum of `sampling`² samples per bin, 0 for as many as the bin has "
-        "elements. `aligned` shifts regions by half an element and does not enlarge "
-        "regions below size 1.",
+        "with the index of its image, resampled to bins [R, C, *size]: the mean "
+        "or the maximum of `sampling`² samples per bin. With sampling=0, the "
+        "samples per bin are at most one element apart. `aligned` shifts regions "
+        "by half an element; without it, regions smaller than 1 element are enlarged "
+        "to 1.",
     )
 )

@@ -157,13 +157,15 @@ def _max_pool(
     y_samples = _sample_taps(g, attrs, rois, 0, rows)
     x_samples = _sample_taps(g, attrs, rois, 1, columns)
     y_count, x_count = y_samples.low.shape[2], x_samples.low.shape[2]
-    if 4 * regions * c * p * q * y_count * x_count > MAX_CORNERS:
+    corner_count = 4 * regions * c * p * q * y_count * x_count
+    if corner_count > MAX_CORNERS:
         raise GradientRefused(
             ERROR_CONTEXT,
-            f"the maximum of {y_count} by {x_count} samples per bin for {regions} "
-            "regions",
-            f"the corners of all samples are stored, at most {MAX_CORNERS:,} numbers",
-            "set the number of samples per bin, or use the mean",
+            f"the maximum of {y_count} × {x_count} samples per bin in {regions} "
+            f"regions requires {corner_count:,} stored numbers",
+            f"a gradient can store at most {MAX_CORNERS:,} numbers, four for each "
+            "sample and channel",
+            "set `sampling` to fewer samples per bin, or use mode='avg'",
         )
 
     def align_to_axis(axis: int, x: Tensor) -> Tensor:

@@ -33,12 +33,13 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape(
             f"got cosines {format_shape(cos.shape)} and sines "
             f"{format_shape(sin.shape)}",
-            "both must have the same shape",
+            "cosines and sines must have the same shape",
         )
     if not x.rank or not cos.rank or cos.shape[-1] * 2 > x.shape[-1]:
         raise bad_shape(
-            f"got angles {format_shape(cos.shape)} for {format_shape(x.shape)}",
-            "expected at most one angle for two elements of the last axis",
+            f"got cosines and sines {format_shape(cos.shape)} for x "
+            f"{format_shape(x.shape)}",
+            "expected at most one angle per pair of elements on the last axis of x",
         )
     try:
         fits = broadcast(cos.shape[:-1], x.shape[:-1]) == x.shape[:-1]
@@ -46,8 +47,10 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         fits = False
     if not fits:
         raise bad_shape(
-            f"got angles {format_shape(cos.shape)} for {format_shape(x.shape)}",
-            f"the axes before the last must broadcast to {format_shape(x.shape[:-1])}",
+            f"got cosines and sines {format_shape(cos.shape)} for x "
+            f"{format_shape(x.shape)}",
+            "all axes of the cosines and sines except the last must broadcast to "
+            f"{format_shape(x.shape[:-1])}",
         )
     return TensorType(x.shape, dtype)
 
@@ -137,10 +140,10 @@ registry.register_all(
             _case((3, 9), (3, 4), DType.F16),
             _case((3, 8), (4,), DType.F64, True),
         ),
-        doc="Rotary position embedding of x [..., D] by the cosines and sines [..., "
-        "R/2] of its angles. The first R elements are rotated in pairs, one angle "
-        "per pair: elements R/2 apart, or two neighbours when interleaved; the rest "
-        "is unchanged. The axes of the angles before the last broadcast to those of "
-        "x.",
+        doc="Rotary position embedding of x [..., D] by angles, passed as cosines "
+        "and sines [..., R/2]. The first R elements are rotated in pairs, one angle "
+        "per pair: elements R/2 apart, or two neighbouring elements when "
+        "interleaved; the other elements are unchanged. All axes of the angles "
+        "except the last broadcast to those of x.",
     )
 )

@@ -50,7 +50,8 @@ def _checked_plan(types: Types, attrs: Attrs) -> WelchParameters:
     plan, shift = checked_welch_plan(types, attrs), attrs.get("shift", 0)
     if not 0 <= shift < plan.nfft:
         raise bad_attribute(
-            f"shift = {shift}", f"expected one of the {plan.nfft} samples of a segment"
+            f"shift={shift}",
+            f"expected 0 <= shift < {plan.nfft}, the position of a sample in a segment",
         )
     return plan
 
@@ -69,8 +70,9 @@ def _infer_cross(types: Types, attrs: Attrs) -> TensorType:
     x, y, window = types
     if y.shape != x.shape:
         raise bad_shape(
-            f"the signals differ: {format_shape(x.shape)} and {format_shape(y.shape)}",
-            "rows are compared pairwise, so both must have the same shape",
+            f"the signals have the shapes {format_shape(x.shape)} and "
+            f"{format_shape(y.shape)}",
+            "rows are compared pairwise, so both signals must have the same shape",
         )
     checked_welch_plan((y, window), attrs)
     plan = checked_welch_plan((x, window), attrs)
@@ -240,8 +242,9 @@ registry.register_all(
         lower=Compose(_build_power),
         attrs=SEGMENT_ATTRS,
         samples=_cases(),
-        doc="Power [B, S, F] of each segment of rows [B, T] under a window [n]: "
-        "welch_power before averaging.",
+        doc="The power [B, S, F] of each segment of rows [B, T]; every segment is "
+        "multiplied by a window [n]. welch_power is the average of this power over "
+        "the segments.",
     ),
     _segment_op(
         name="segment_spectra",
@@ -251,10 +254,10 @@ registry.register_all(
         lower=Compose(_build_spectra),
         attrs=(*SEGMENT_ATTRS, Attr("shift", "int", 0)),
         samples=_SHIFT_SAMPLES,
-        doc="Spectrum [B, S, 2F] = [re | im] of each segment of rows [B, T] under a "
-        "window [n]; its squared magnitude is segment_power. Bins are multiplied by "
-        "√scale, and by √2 where power is doubled. Phases are relative to sample "
-        "`shift` of the segment.",
+        doc="Spectrum [B, S, 2F] = [re | im] of each segment of rows [B, T], "
+        "multiplied by a window [n]; its squared magnitude is segment_power. Bins "
+        "are multiplied by √scale, and also by √2 where power is doubled. Phases "
+        "are relative to sample `shift` of the segment.",
     ),
     _segment_op(
         name="cross_power",
@@ -265,7 +268,7 @@ registry.register_all(
         attrs=SEGMENT_ATTRS,
         samples=_cases(2),
         doc="Cross power [B, 4, F] of rows x and y [B, T], averaged over their "
-        "segments: the power of x, the power of y, and the real and imaginary part "
-        "of conj(X) · Y.",
+        "segments: the power of x, the power of y, and the real and the imaginary "
+        "part of conj(X) · Y, where X and Y are the spectra.",
     ),
 )

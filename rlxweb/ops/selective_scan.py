@@ -37,7 +37,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     if x.rank != 3 or a.rank != 2 or not a.shape[1]:
         raise bad_shape(
             f"got x {format_shape(x.shape)} and a {format_shape(a.shape)}",
-            "x must be [B, L, D] and a [D, N] with N at least 1",
+            "x must be [B, L, D], and operand a must be [D, N] with N at least 1",
         )
     (B, L, D), N = x.shape, a.shape[1]
     names = ("x", "delta", "a", "b", "c", "state")
@@ -76,9 +76,10 @@ def _build(g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
     if L > MAX_UNROLLED_STEPS:
         raise Unsupported(
             f"selective_scan of {L} steps and a state of {N}",
-            "the state does not fit this device's registers or bindings",
+            "the state does not fit this device's registers or bindings, so the "
+            "steps must be unrolled",
             f"at most {MAX_UNROLLED_STEPS} steps can be unrolled",
-            "split the sequence and pass the state on",
+            "split the sequence, and pass the last state of each part to the next",
         )
     rates = g.reshape(g.transpose(a, (1, 0)), (1, N, D))
     h = state[0] if state else g.expand(g.constant(0.0, x.dtype), (B, N, D))
@@ -181,8 +182,8 @@ registry.register_all(
         vjp=_selective_scan_vjp,
         batch=merge_batch_rule(0, 0, None, 0, 0, 0),
         doc="The selective scan of Mamba: h = exp(delta a) h + delta x b, y = c · h, "
-        "step by step for every channel. x and delta are [B, L, D], a is [D, N], b "
-        "and c are [B, L, N]; an initial state [B, N, D] is optional. The result [B, "
-        "L + N, D] is y of every step and then the last state.",
+        "step by step for every channel. x and delta are [B, L, D], a is [D, N], "
+        "b and c are [B, L, N]; an initial state [B, N, D] is optional. The "
+        "result [B, L + N, D] holds y of every step, followed by the last state.",
     )
 )

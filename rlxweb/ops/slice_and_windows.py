@@ -46,10 +46,11 @@ def check_equal_lengths(attrs: Attrs, *names: str) -> int:
     """
     counts = [len(attrs[name]) for name in names]
     if len(set(counts)) > 1:
-        description = ", ".join(
-            f"{n} has {c}" for n, c in zip(names, counts, strict=True)
+        lengths = ", ".join(f"{n} {c}" for n, c in zip(names, counts, strict=True))
+        raise bad_attribute(
+            f"the attributes differ in length: {lengths}",
+            "every attribute must have one value per axis",
         )
-        raise bad_attribute(description, "expected one of each per axis")
     return counts[0]
 
 
@@ -118,14 +119,14 @@ def window_counts(shape: Shape, attrs: Attrs) -> tuple[int, ...]:
         if size < 1 or step < 1 or dilation < 1:
             raise bad_attribute(
                 f"axis {axis}: size {size}, step {step}, dilation {dilation}",
-                "each must be at least 1",
+                "size, step and dilation must be at least 1",
             )
         reach = (size - 1) * dilation + 1
         if reach > shape[axis]:
             raise bad_shape(
                 f"a window spans {reach} elements on axis {axis} of "
                 f"{format_shape(shape)}",
-                f"the axis has {shape[axis]}",
+                f"the axis has {shape[axis]} elements",
                 "pad the operand first, or use a smaller window",
             )
         counts.append((shape[axis] - reach) // step + 1)
@@ -253,7 +254,7 @@ registry.register_all(
         vjp=_slice_vjp,
         batch=batch_shifted_axes,
         doc="Every `step`-th element of some axes from `start` up to but excluding "
-        "`stop`, with Python's bounds: negative ones count from the end, and a "
+        "`stop`, like Python slices: negative bounds count from the end, and a "
         "negative step goes backwards.",
     ),
     _view_op(
@@ -273,8 +274,8 @@ registry.register_all(
         vjp=_windows_vjp,
         batch=batch_shifted_axes,
         doc="Sliding windows along some axes, like "
-        "numpy.lib.stride_tricks.sliding_window_view: these axes become the window "
-        "positions, and new last axes hold the window elements. Every `step`-th "
-        "window, elements `dilation` apart.",
+        "numpy.lib.stride_tricks.sliding_window_view: these axes become the "
+        "window positions, and new last axes hold the window elements. Only every "
+        "`step`-th window is taken; the elements of a window are `dilation` apart.",
     ),
 )

@@ -46,7 +46,8 @@ def _infer_sort(types: Types, attrs: Attrs) -> TensorType:
     size = x.shape[normalize_axis(attrs["axis"], x.rank)]
     if size > _MAX_AXIS_LENGTH:
         raise bad_shape(
-            f"an axis of {size} elements", f"i32 indices reach {_MAX_AXIS_LENGTH}"
+            f"the axis has {size:,} elements",
+            f"i32 indices support at most {_MAX_AXIS_LENGTH:,} elements",
         )
     return x
 
@@ -104,13 +105,14 @@ def _infer_search(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape(
             f"got values {format_shape(values.shape)} for sorted rows "
             f"{format_shape(sorted_rows.shape)}",
-            "both must be rows, and all axes except the last must agree",
+            "the values and the sorted rows must have rank >= 1 and agree on all "
+            "axes except the last",
             "use g.searchsorted to look up values of any shape in one sorted row",
         )
     if sorted_rows.shape[-1] > _MAX_AXIS_LENGTH:
         raise bad_shape(
-            f"rows of {sorted_rows.shape[-1]} elements",
-            f"i32 indices reach {_MAX_AXIS_LENGTH}",
+            f"the sorted rows have {sorted_rows.shape[-1]:,} elements",
+            f"i32 indices support at most {_MAX_AXIS_LENGTH:,} elements",
         )
     return TensorType(values.shape, DType.I32)
 
@@ -204,8 +206,8 @@ def _search_case(
 
 _SORT_ATTRS = (Attr("axis", "int", -1), Attr("descending", "bool", False))
 _ORDER_DOC = (
-    "Equal values keep their order, and NaN comes after every number, in both "
-    "directions."
+    "In ascending and in descending order, equal values keep their original order "
+    "and NaN comes last."
 )
 
 registry.register_all(
@@ -262,7 +264,7 @@ registry.register_all(
         calibration_cases=(_search_case((64,), 64), _search_case((8, 4096), 65_536)),
         batch=batch_all_operands,
         doc="The positions (i32) at which values are inserted into sorted rows, like "
-        "numpy.searchsorted and PyTorch: before equal elements (`left`) or after "
-        "them (`right`). NaN is above every number.",
+        "numpy.searchsorted and torch.searchsorted: before equal elements with "
+        'side="left", after them with side="right". NaN is above every number.',
     ),
 )

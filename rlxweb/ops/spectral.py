@@ -32,7 +32,7 @@ from rlxweb.recipes.fft_arithmetic import bluestein_flops, is_smooth
 
 NORM_ATTR = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))
 _NORM_DOC = (
-    "`norm` has NumPy's names: the default, `backward`, divides the inverse by N"
+    "`norm` takes NumPy's names: the default, `backward`, divides only the inverse by N"
 )
 COMPLEX_FLOPS = 5.0
 """Conventional flops per N log2 N of a complex row; a real row counts half."""
@@ -51,9 +51,9 @@ def row_length(operand: TensorType, label: str = "the transform") -> int:
     """Return the length of the last axis, at least 1. Errors  ShapeError."""
     if operand.rank < 1 or operand.shape[-1] < 1:
         raise bad_shape(
-            f"{label} needs a last axis of at least 1, got "
+            f"{label} requires a last axis of at least 1 element, got "
             f"{format_shape(operand.shape)}",
-            hint="the op works on rows along the last axis",
+            hint="pass rows along the last axis",
         )
     return operand.shape[-1]
 
@@ -63,8 +63,8 @@ def block_length(operand: TensorType) -> int:
     width = row_length(operand, "a block tensor [re | im]")
     if width % 2:
         raise bad_shape(
-            f"a block tensor has an even last axis, got {width}",
-            "expected N real parts, then N imaginary parts",
+            f"a block tensor requires a last axis of even length, got {width} elements",
+            "expected N real parts, followed by N imaginary parts",
             "concatenate the real and the imaginary part along the last axis",
         )
     return width // 2
@@ -152,12 +152,14 @@ def _rfft_reference(xp: Any, attrs: Attrs, x: Any) -> Any:
 def _infer_irfft(types: Types, attrs: Attrs) -> TensorType:
     bins, n = block_length(types[0]), attrs["n"]
     if n < 1:
-        raise bad_attribute(f"n = {n}", "a row must have at least 1 value")
+        raise bad_attribute(
+            f"n = {n}", "n, the number of values per row, must be at least 1"
+        )
     if bins != n // 2 + 1:
         raise bad_shape(
-            f"{bins} bins do not give rows of {n}",
-            f"n = {n} needs n // 2 + 1 = {n // 2 + 1} bins",
-            f"{bins} bins give rows of {2 * bins - 2} or {2 * bins - 1}",
+            f"{bins} bins do not give rows of {n} values",
+            f"n = {n} requires n // 2 + 1 = {n // 2 + 1} bins",
+            f"{bins} bins give rows of {2 * bins - 2} or {2 * bins - 1} values",
         )
     return TensorType((*types[0].shape[:-1], n), types[0].dtype)
 
@@ -197,12 +199,14 @@ def _infer_psd(types: Types, attrs: Attrs) -> TensorType:
     re, im = types
     if re.shape != im.shape:
         raise bad_shape(
-            f"the parts differ: {format_shape(re.shape)} and {format_shape(im.shape)}",
-            "real and imaginary part must have the same shape",
+            f"the real part is {format_shape(re.shape)}, the imaginary part "
+            f"{format_shape(im.shape)}",
+            "both parts must have the same shape",
         )
     if re.dtype is not im.dtype:
         raise bad_dtype(
-            f"the parts differ: {re.dtype} and {im.dtype}", hint="cast one of them"
+            f"the real part is {re.dtype}, the imaginary part {im.dtype}",
+            hint="cast one part to the dtype of the other",
         )
     row_length(re, "psd")
     return re
@@ -215,7 +219,12 @@ def _psd_wgsl(types: Types, out: TensorType, attrs: Attrs) -> str:
 def _infer_psd_real(types: Types, attrs: Attrs) -> TensorType:
     (x,) = types
     if x.dtype not in (DType.F32, DType.F64):
-        raise bad_dtype(f"operand is {x.dtype}", "f32 or f64", "cast it, or use psd")
+        raise bad_dtype(
+            f"the operand is {x.dtype}",
+            "expected f32 or f64",
+            "cast the operand, or pass the real and imaginary parts of its spectrum "
+            "to psd",
+        )
     bins = row_length(x, "psd_real") // 2 + 1
     return TensorType((*x.shape[:-1], bins), x.dtype)
 
@@ -334,8 +343,8 @@ registry.register_all(
         batch=batch_broadcast,
         doc="Complex FFT of the last axis in block layout [..., 2N], any N. "
         f"{_NORM_DOC}, so g.fft(g.fft(x), inverse=True) is x. RLX's `fft` never "
-        "divides and gives N · x, which is norm='none'; RLX's norm names apply to "
-        "`fft_norm` of a `rlxweb.rlx.Graph`.",
+        "divides, like norm='none', so in RLX this expression gives N · x; RLX's "
+        "norm names apply to `fft_norm` of a `rlxweb.rlx.Graph`.",
     ),
     _transform_op(
         name="rfft",
@@ -347,8 +356,8 @@ registry.register_all(
         vjp=rfft_vjp,
         batch=batch_broadcast,
         doc="Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)]. "
-        f"{_NORM_DOC} and does not divide this op, like RLX's; `forward` divides this "
-        "by n.",
+        f"{_NORM_DOC}, so this op does not divide by default, like RLX's `rfft`; "
+        "`forward` divides by n.",
     ),
     _transform_op(
         name="irfft",
@@ -359,9 +368,9 @@ registry.register_all(
         samples=_IRFFT_SAMPLES,
         vjp=irfft_vjp,
         batch=batch_broadcast,
-        doc="Real rows [..., n] of a half spectrum; the imaginary parts of the end "
-        f"bins are ignored. {_NORM_DOC}, which is n here; RLX's never divides "
-        "(norm='none').",
+        doc="Real rows [..., n] of a half spectrum; the imaginary parts of bin 0 and, "
+        f"for an even n, of bin n / 2 are ignored. {_NORM_DOC} (here n); RLX's "
+        "`irfft` never divides (norm='none').",
     ),
     Op(
         name="psd",
@@ -390,7 +399,7 @@ registry.register_all(
         work=_psd_work_item,
         tolerance=FFT_TOLERANCE,
         samples=_PSD_REAL_SAMPLES,
-        doc="psd of rfft, for real rows [..., n]: [..., F] with F = n // 2 + 1, each "
-        "bin |X|² / F, without doubling.",
+        doc="The psd of the rfft of real rows [..., n]: F = n // 2 + 1 bins [..., F]. "
+        "Each bin is |X|² / F; no bin is doubled.",
     ),
 )

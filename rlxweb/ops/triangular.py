@@ -266,10 +266,10 @@ registry.register_all(
         ),
         vjp=solve_triangular_vjp,
         batch=batch_all_operands,
-        doc="The solution x of a · x = b for upper or `lower` triangular matrices a "
-        "[..., n, n], whose other half is not read, and right-hand sides b [..., n, "
-        "k]. A 0 on the diagonal gives NaN everywhere; `unit_diagonal` treats the "
-        "diagonal as 1.",
+        doc="The solution x of a · x = b for right-hand sides b [..., n, k] and "
+        "triangular matrices a [..., n, n], upper or `lower`; the other triangle "
+        "of a is not read. A 0 on the diagonal gives NaN everywhere; "
+        "`unit_diagonal` treats the diagonal as 1.",
     ),
     Op(
         name="cholesky",
@@ -297,8 +297,8 @@ registry.register_all(
         ),
         vjp=cholesky_vjp,
         batch=batch_all_operands,
-        doc="The lower triangle L of L · Lᵀ = a for matrices a [..., n, n], of which "
-        "only the lower half is read. The result is NaN everywhere where a is not "
-        "positive definite.",
+        doc="The lower triangular matrix L with L · Lᵀ = a for matrices a [..., n, n]; "
+        "only the lower triangle of a is read. For a matrix that is not positive "
+        "definite, the result is NaN everywhere.",
     ),
 )

@@ -174,7 +174,7 @@ registry.register_all(
     smooth_function_op(
         "expm1",
         "precise_expm1(x)",
-        "e to the power x, minus 1, to full accuracy near 0.",
+        "e to the power x, minus 1; accurate near 0.",
         fewer_unary_samples(-4, 4, (-1e-3, 1e-3), (-80, 80)),
         tolerance=RELATIVE_TOLERANCE,
         uses=("exponential",),
@@ -192,7 +192,7 @@ registry.register_all(
     smooth_function_op(
         "log1p",
         "precise_log1p(x)",
-        "log(1 + x), to full accuracy near 0; -infinity at -1, NaN below.",
+        "log(1 + x), accurate near 0; -infinity at -1, NaN below -1.",
         fewer_unary_samples(-0.9, 4, (-1e-3, 1e-3), (1, 1e30)),
         tolerance=RELATIVE_TOLERANCE,
         uses=("logarithms",),

@@ -44,19 +44,21 @@ def _check_float_dtypes(types: Types) -> None:
     if any(operand.dtype not in (DType.F32, DType.F64) for operand in types):
         dtypes = ", ".join(str(operand.dtype) for operand in types)
         raise bad_dtype(
-            f"operands are {dtypes}",
+            f"the operands are {dtypes}",
             "operands must be f32 or f64, because powers overflow f16",
-            "cast them",
+            "cast the operands",
         )
     if any(operand.dtype is not types[0].dtype for operand in types):
         dtypes = " and ".join(str(operand.dtype) for operand in types)
-        raise bad_dtype(f"operands differ: {dtypes}", hint="cast one of them")
+        raise bad_dtype(
+            f"the operands have different dtypes: {dtypes}", hint="cast one of them"
+        )
 
 
 def _check_rank(operand: TensorType, rank: int, label: str) -> None:
     if operand.rank != rank:
         raise bad_shape(
-            f"{label} {format_shape(operand.shape)}", f"expected rank {rank}"
+            f"got {label} {format_shape(operand.shape)}", f"expected rank {rank}"
         )
 
 
@@ -208,11 +210,12 @@ def _infer_welch_peaks(types: Types, attrs: Attrs) -> TensorType:
     _check_rank(types[0], 2, "spectra")
     bins, segments = block_length(types[0]) // 2 + 1, attrs["n_segments"]
     if segments < 1:
-        raise bad_attribute(f"n_segments = {segments}", "n_segments must be at least 1")
+        raise bad_attribute(f"n_segments={segments}", "n_segments must be at least 1")
     if types[0].shape[0] % segments:
         raise bad_shape(
-            f"{types[0].shape[0]} spectra are not a multiple of {segments} segments",
-            "row b, segment s must be spectrum b * n_segments + s",
+            f"got {types[0].shape[0]} spectra for {segments} segments per row",
+            "the number of spectra must be a multiple of n_segments; spectrum b * "
+            "n_segments + s is segment s of row b",
         )
     check_k(attrs["k"], bins)
     return TensorType((types[0].shape[0] // segments, 2 * attrs["k"]), types[0].dtype)
@@ -294,7 +297,8 @@ registry.register_all(
         lower=Compose(_build_power),
         attrs=SEGMENT_ATTRS,
         samples=welch_power_samples(None),
-        doc="The Welch estimate [B, F] of rows [B, T] under a window [n].",
+        doc="The Welch estimate [B, F] of the power spectrum of rows [B, T], whose "
+        "segments are multiplied by a window [n].",
     ),
     Op(
         name="power_peaks",
@@ -320,7 +324,7 @@ registry.register_all(
         attrs=(*SEGMENT_ATTRS, Attr("k", "int")),
         fused_from=("power_peaks", "welch_power"),
         samples=welch_power_samples(4),
-        doc="power_peaks of welch_power, [B, 2k], as one op.",
+        doc="power_peaks of welch_power in one op, [B, 2k].",
     ),
     Op(
         name="welch_peaks",
@@ -333,7 +337,8 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 4.0 * inputs[0].numel,
         tolerance=WELCH_TOLERANCE,
         samples=SEGMENT_SAMPLES,
-        doc="RLX's peaks [B, 2k] of block spectra [B * S, 2n], where row b * S + s is "
+        doc="The k strongest bins [B, 2k] of the Welch power as RLX computes it, "
+        "from block spectra [B * S, 2n], where spectrum b * S + s belongs to "
         "segment s of row b.",
     ),
 )

@@ -91,7 +91,7 @@ def _peaks_panel(result: WelchPeaks) -> PanelData:
         raise UsageError(
             CONTEXT,
             "the peaks were computed without their spectrum",
-            hint="call welch_peaks(…, spectrum=True) to keep it",
+            hint="call welch_peaks(…, spectrum=True)",
         )
     return _rows_panel(peak_spectrum_rows(result, CONTEXT))
 
@@ -113,7 +113,9 @@ def _time_frequency_panel(result: TimeFrequency) -> PanelData:
         limits = colour_limits(np.array(levels), MAX_SPAN_DB)
         label = decibel_label(result.unit)
     omission_note = (
-        f"{_MAX_SURFACES} of {len(names)} rows" if len(names) > _MAX_SURFACES else ""
+        f"{_MAX_SURFACES} of {len(names)} rows shown"
+        if len(names) > _MAX_SURFACES
+        else ""
     )
     f, t = np.asarray(result.f, np.float64), np.asarray(result.t, np.float64)
     shown_names = _short_names(names[:_MAX_SURFACES])

@@ -57,8 +57,8 @@ def topomap(
             context,
             f"{len(electrode_values)} of {len(names)} names are known "
             "electrodes with a finite value",
-            f"at least {MIN_ELECTRODES} are required",
-            "name the channels according to the 10-20 system: Fp1, Cz, O2",
+            f"at least {MIN_ELECTRODES} known electrodes are required",
+            "name the channels as in the 10-20 system, for example Fp1, Cz, O2",
         )
     axes = get_or_make_axes(ax, context, width=4.2, height=3.8)
     image = draw_head_map(axes, project_to_plane(coordinates), electrode_values)

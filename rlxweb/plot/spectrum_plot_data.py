@@ -98,12 +98,12 @@ class SpectrumRows:
         is_shown &= self.f >= (-np.inf if low is None else low)
         is_shown &= self.f <= (np.inf if high is None else high)
         if not is_shown.any():
-            lower_text = f"from {low:g}" if low is not None else "above 0"
-            upper_text = f" to {high:g}" if high is not None else ""
+            lower_text = f"at least {low:g} Hz" if low is not None else "above 0 Hz"
+            upper_text = f" and at most {high:g} Hz" if high is not None else ""
             raise UsageError(
                 context,
-                f"the spectrum has no frequency {lower_text}{upper_text} Hz",
-                f"its frequencies are {self.f[0]:g} to {self.f[-1]:g} Hz",
+                f"the spectrum has no frequency that is {lower_text}{upper_text}",
+                f"its frequencies range from {self.f[0]:g} to {self.f[-1]:g} Hz",
             )
         n_offset_bins = max(0, self.n_offset_bins - int(is_shown.argmax()))
         return replace(

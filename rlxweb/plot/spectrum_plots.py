@@ -142,7 +142,7 @@ def _draw_panel_figure(rows: SpectrumRows, ax: Any, context: str, log: bool) -> 
         raise UsageError(
             context,
             "ax was passed, but each panel needs its own axes",
-            hint="leave ax out, or use lines='offset'",
+            hint="omit ax, or use lines='offset'",
         )
     n_columns = 1 if len(rows) < 4 else 2
     n_rows = -(-len(rows) // n_columns)

@@ -43,8 +43,8 @@ def _bhsd_shape(layout: str, shape: Shape, D: int) -> Shape:
     if layout == "flat":
         if D < 1 or shape[2] % D:
             raise bad_shape(
-                f"cannot split {format_shape(shape)} into heads of {D}",
-                f"the last dimension must be a multiple of head_dim, got {shape[2]}",
+                f"cannot split {format_shape(shape)} into heads of size {D}",
+                f"the last dimension, {shape[2]}, must be a multiple of head_dim, {D}",
             )
         return (shape[0], shape[2] // D, shape[1], D)
     if layout == "rows":
@@ -60,13 +60,17 @@ def infer_attention_sizes(q: Shape, k: Shape, v: Shape, attrs: Attrs) -> Attenti
     if len(q) not in (3, 4) or not len(q) == len(k) == len(v):
         raise bad_shape(
             f"got ranks {len(q)}, {len(k)} and {len(v)}",
-            "q, k and v must all be [B, S, H·D], or all [B, H, S, D] or [B, S, H, D]",
+            "q, k and v must all be [B, S, H·D], all [B, H, S, D] or all [B, S, H, D]",
         )
     layout = "flat" if len(q) == 3 else "heads" if q[1] == H else "rows"
     q_shape, k_shape = _bhsd_shape(layout, q, D), _bhsd_shape(layout, k, D)
     if layout == "flat":
         if k_shape[1] < 1 or v[2] % k_shape[1]:
-            raise bad_shape(f"got v {format_shape(v)} for {k_shape[1]} key heads")
+            raise bad_shape(
+                f"cannot split v {format_shape(v)} into {k_shape[1]} key heads",
+                "the number of key heads must be at least 1 and divide the last "
+                f"dimension of v, {v[2]}",
+            )
         v_shape = (
             _bhsd_shape(layout, v, v[2] // k_shape[1]) if v[2] else (*k_shape[:3], 0)
         )
@@ -83,13 +87,14 @@ def _check_operand_shapes(s: AttentionSizes, q: Shape, k: Shape, v: Shape) -> No
     expected = (s.B, s.H, s.SQ, s.D)
     if q != expected:
         raise bad_shape(
-            f"q has {q[1]} heads of {q[3]}", f"num_heads is {s.H} and head_dim {s.D}"
+            f"q has {q[1]} heads of size {q[3]}",
+            f"num_heads is {s.H} and head_dim is {s.D}",
         )
     if k != (s.B, s.HK, s.SK, s.D) or v[:3] != (s.B, s.HK, s.SK):
         raise bad_shape(
             f"got k {format_shape(k)} and v {format_shape(v)} as [B, H, S, D]",
-            f"for q {format_shape(q)} both must have {s.B} batches and the same heads "
-            f"and length, and k must have head size {s.D}",
+            f"with q {format_shape(q)}, k and v must have batch size {s.B} and equal "
+            f"numbers of heads and keys, and k must have head size {s.D}",
         )
     if s.HK < 1 or s.H % s.HK:
         raise bad_shape(

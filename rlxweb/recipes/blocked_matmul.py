@@ -28,7 +28,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.limits import Limits
-from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.reduce_plans import (
     KeptAxes,
     ReducedAxes,

@@ -38,7 +38,7 @@ from rlxweb.recipes.blocked_matmul import (
 )
 from rlxweb.recipes.conv_plan import ConvolutionShape, conv_strides, convolution_shape
 from rlxweb.recipes.conv_pool_windows import PaddedInput, SlidingWindows, plan_padding
-from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.reduce_plans import (
     KeptAxes,
     ReducedAxes,

@@ -92,7 +92,7 @@ def sliding_windows(size: Shape, kernel: Shape, attrs: Attrs) -> SlidingWindows:
         raise bad_shape(
             f"got {rank} spatial axes",
             f"expected 1 to {MAX_SPATIAL_AXES} after [N, C]",
-            "reshape it, or process one axis at a time",
+            "reshape the array, or process one axis at a time",
         )
     _check_kernel(kernel, rank)
     strides = expand_per_axis("strides", attrs["strides"], rank, 1)
@@ -104,9 +104,9 @@ def sliding_windows(size: Shape, kernel: Shape, attrs: Attrs) -> SlidingWindows:
         slack = padded - ((kernel[axis] - 1) * dilations[axis] + 1)
         if slack < 0:
             raise bad_shape(
-                f"a window of {padded - slack} is larger than spatial axis {axis} of "
-                f"{size[axis]}",
-                f"with its padding the axis has {padded}",
+                f"a window spans {padded - slack} elements on spatial axis {axis} "
+                f"(size {size[axis]})",
+                f"with padding the axis has {padded} elements",
                 "use a smaller kernel or dilation, or more padding",
             )
         count = slack // strides[axis] + 1
@@ -127,7 +127,7 @@ def pool_windows(shape: Shape, attrs: Attrs) -> SlidingWindows:
         raise bad_shape(
             f"got an array of rank {len(shape)}",
             "expected [N, C, spatial axes…]",
-            "reshape one image to [1, C, …]",
+            "reshape a single image to [1, C, …]",
         )
     kernel, rank = attrs["kernel"], len(shape) - 2
     kernel = kernel * rank if len(kernel) == 1 else kernel
@@ -139,7 +139,7 @@ def _check_kernel(kernel: Sequence[int], rank: int) -> None:
     if len(kernel) != rank or any(k < 1 for k in kernel):
         raise bad_shape(
             f"got a kernel {format_shape(kernel)} for {rank} spatial axes",
-            "expected one size for each axis, at least 1",
+            "expected one size per axis, each at least 1",
         )
 
 

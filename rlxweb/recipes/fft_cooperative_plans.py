@@ -16,18 +16,18 @@ from rlxweb.recipes.fft_cooperative_wgsl import (
     twiddle_table,
 )
 from rlxweb.recipes.fft_in_place_wgsl import StoreBin
-from rlxweb.recipes.fft_plans import (
-    ComplexRowLayout,
-    RowPlanBuilder,
-    SmoothTransform,
-    with_bluestein,
-)
-from rlxweb.recipes.fft_variants import (
+from rlxweb.recipes.fft_kernel_variants import (
     VariantPlanRule,
     fft_rules,
     row_reader,
     row_uniforms,
     row_writer,
+)
+from rlxweb.recipes.fft_plans import (
+    ComplexRowLayout,
+    RowPlanBuilder,
+    SmoothTransform,
+    with_bluestein,
 )
 from rlxweb.recipes.wgsl_entry_point import MAIN_TEXT
 

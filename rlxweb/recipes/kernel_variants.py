@@ -16,42 +16,48 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import KernelDispatch
 from rlxweb.limits import Limits
-from rlxweb.recipes import fft_variants as fft
+from rlxweb.recipes import fft_kernel_variants as fft
 from rlxweb.recipes import softmax_norms_per_workgroup as line
-from rlxweb.recipes import welch_cooperative_variants
-from rlxweb.recipes import welch_workgroup_variants as welch
+from rlxweb.recipes import welch_cooperative_kernel_variants
+from rlxweb.recipes import welch_workgroup_kernel_variants as welch
 from rlxweb.recipes.add_norm_plan import plan_add_norm
 from rlxweb.recipes.blocked_matmul import BLOCK_SIDES, blocked_matmul_rule
 from rlxweb.recipes.conv_implicit_gemm import implicit_gemm_rule
-from rlxweb.recipes.conv_variants import plan_conv_small_tiles, pointwise_conv_rule
+from rlxweb.recipes.conv_kernel_variants import (
+    plan_conv_small_tiles,
+    pointwise_conv_rule,
+)
 from rlxweb.recipes.fft_cooperative_plans import cooperative_fft_rule
-from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.fused_attention_plan import plan_fused_attention
-from rlxweb.recipes.gather_transpose_variants import (
+from rlxweb.recipes.gather_transpose_kernel_variants import (
     plan_vec4_gather,
     tiled_transpose,
     vec4_transpose,
 )
 from rlxweb.recipes.linear_recurrence_plan import plan_linear_rows
-from rlxweb.recipes.matmul_variants import plan_tiled_matmul
-from rlxweb.recipes.merge_sort_variants import (
+from rlxweb.recipes.matmul_kernel_variants import plan_tiled_matmul
+from rlxweb.recipes.merge_sort_kernel_variants import (
     plan_argsort_by_merging,
     plan_topk_by_sorting,
 )
 from rlxweb.recipes.nms_plans import plan_nms_by_merging
-from rlxweb.recipes.padding_variants import default_plan_rule, whole_image_padding_rule
-from rlxweb.recipes.power_peaks_variants import plan_ranked_peaks
-from rlxweb.recipes.psd_variants import psd_by_welch_rule
+from rlxweb.recipes.padding_kernel_variants import (
+    default_plan_rule,
+    whole_image_padding_rule,
+)
+from rlxweb.recipes.power_peaks_kernel_variants import plan_ranked_peaks
+from rlxweb.recipes.psd_kernel_variants import psd_by_welch_rule
 from rlxweb.recipes.quantized_matmul_plan import (
     blocked_quantized_matmul_rule,
     plan_few_rows,
 )
 from rlxweb.recipes.recurrent_cell_wgsl import GATE_COUNTS
 from rlxweb.recipes.recurrent_plan import plan_recurrent_rows
+from rlxweb.recipes.reduce_kernel_variants import row_reduction_planner
 from rlxweb.recipes.reduce_plans import REDUCTION_KINDS
-from rlxweb.recipes.reduce_variants import row_reduction_planner
 from rlxweb.recipes.softmax_norms_in_registers import register_row_rule
-from rlxweb.recipes.topk_variants import plan_topk_per_workgroup
+from rlxweb.recipes.topk_kernel_variants import plan_topk_per_workgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +187,7 @@ _VARIANT_FAMILIES: tuple[
         PSD_OPS,
         "team of lanes a row",
         lambda op: psd_by_welch_rule(
-            welch_cooperative_variants.cooperative_welch_planner()
+            welch_cooperative_kernel_variants.cooperative_welch_planner()
         ),
         None,
     ),
@@ -194,7 +200,7 @@ _VARIANT_FAMILIES: tuple[
     (
         WELCH_OPS,
         "team of lanes a row",
-        lambda op: welch_cooperative_variants.cooperative_welch_planner(),
+        lambda op: welch_cooperative_kernel_variants.cooperative_welch_planner(),
         None,
     ),
     (WELCH_OPS, "workgroup a row", lambda op: welch.plan_welch_per_workgroup, None),

@@ -23,7 +23,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
-from rlxweb.recipes.merge_sort_variants import MergeSortPlanner
+from rlxweb.recipes.merge_sort_kernel_variants import MergeSortPlanner
 from rlxweb.recipes.sort_searchsorted_plans import SortLines, plan_sort
 
 _BOXES, _SCORES, _OUT = BufferRef("in"), BufferRef("in", 1), BufferRef("out")

@@ -30,7 +30,7 @@ from rlxweb.recipes.blocked_matmul import (
     split_part_count,
     suits_blocks,
 )
-from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.wgsl_entry_point import MAIN_LINES
 
 COLUMNS_PER_VEC4 = 4

@@ -115,16 +115,16 @@ def parse_activations(
         if match is None:
             raise bad_attribute(
                 f"activations={short_repr(text)}",
-                "expected names with constants in parentheses, such as 'sigmoid "
-                "elu(0.5) tanh'",
+                "expected function names with optional constants in parentheses, such "
+                "as 'sigmoid elu(0.5) tanh'",
             )
         activations.append(_parse_activation(match.group(1), match.group(2) or ""))
         position = match.end()
     if len(activations) not in (per_direction, per_direction * directions):
         raise bad_attribute(
             f"activations={short_repr(text)} names {len(activations)} functions",
-            f"expected {per_direction}, or {per_direction} for each of {directions} "
-            "directions",
+            f"expected {per_direction}, shared by all directions, or {per_direction} "
+            f"for each of {directions} directions",
         )
     return tuple(activations * (per_direction * directions // len(activations)))
 
@@ -132,7 +132,7 @@ def parse_activations(
 def _parse_activation(name: str, constants: str) -> CellActivation:
     if name not in DEFAULT_CONSTANTS:
         known = "known: " + ", ".join(sorted(DEFAULT_CONSTANTS))
-        raise bad_attribute(f"activation {name!r}", known)
+        raise bad_attribute(f"unknown activation {name!r}", known)
     defaults = tuple(DEFAULT_CONSTANTS[name].values())
     try:
         values = tuple(float(value) for value in constants.split(",") if value.strip())
@@ -141,6 +141,6 @@ def _parse_activation(name: str, constants: str) -> CellActivation:
     if len(values) > len(defaults) or not all(abs(value) < 3.4e38 for value in values):
         raise bad_attribute(
             f"activation {name}({constants})",
-            f"{name} takes up to {len(defaults)} finite constants",
+            f"{name} accepts at most {len(defaults)} constants, all finite in float32",
         )
     return CellActivation(name, (*values, *defaults[len(values) :]))

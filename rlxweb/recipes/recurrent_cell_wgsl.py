@@ -105,7 +105,8 @@ def recurrent_network(
         raise bad_shape(
             f"got gates {format_shape(gates.shape)} and weights "
             f"{format_shape(weights.shape)}",
-            "gates must be [T, B, D·G·H] and weights [D, H, G·H]",
+            f"gates must be [T, B, D·{GATE_COUNTS[kind]}·H] and weights "
+            f"[D, H, {GATE_COUNTS[kind]}·H] (D directions, H hidden units)",
         )
     T, B, gates_width = gates.shape
     D, H, G = weights.shape[0], weights.shape[1], GATE_COUNTS[kind]
@@ -122,7 +123,7 @@ def recurrent_network(
         )
     clip = attrs["clip"]
     if clip is not None and not 0 < clip < 3.4e38:
-        raise bad_attribute(f"clip={clip}", "a bound must be finite and > 0")
+        raise bad_attribute(f"clip={clip}", "clip must be > 0 and finite in float32")
     expected_shapes = {"state": (D, B, H), "extra": (D, 3 * H if kind == "lstm" else H)}
     positions = _optional_input_positions(types, kind, expected_shapes, B)
     return RecurrentNetwork(
@@ -167,8 +168,8 @@ def _optional_input_positions(
     if position != len(types):
         unmatched = ", ".join(str(operand) for operand in types[2:])
         raise bad_shape(
-            f"got operands after the weights: {unmatched}",
-            f"expected, in this order and each optional: {_OPERAND_ORDER[kind]}",
+            f"the operands after the weights are {unmatched}",
+            f"expected these optional operands in this order: {_OPERAND_ORDER[kind]}",
         )
     for name, first, count in (
         ("state", state, STATE_COUNTS[kind]),
@@ -179,16 +180,15 @@ def _optional_input_positions(
     if lengths is not None and types[lengths].shape != (B,):
         raise bad_shape(
             f"got lengths {format_shape(types[lengths].shape)}",
-            f"expected one for each row, [{B}]",
+            f"expected one length per sequence of the batch, [{B}]",
         )
     return state, extra, lengths
 
 
 _OPERAND_ORDER: dict[RecurrentKind, str] = {
-    "lstm": "h0 and c0 [D, B, H], peepholes [D, 3·H], lengths [B] of integers",
-    "gru": "h0 [D, B, H], bias [D, H] of the state product of gate h, "
-    "lengths [B] of integers",
-    "rnn": "h0 [D, B, H], lengths [B] of integers",
+    "lstm": "h0 and c0 [D, B, H], peepholes [D, 3·H], integer lengths [B]",
+    "gru": "h0 [D, B, H], recurrent bias [D, H] of gate h, integer lengths [B]",
+    "rnn": "h0 [D, B, H], integer lengths [B]",
 }
 
 
@@ -196,12 +196,12 @@ def _check_operand(operand: TensorType, shape: tuple[int, ...], dtype: Any) -> N
     """Raise an error unless an operand has this shape and dtype."""
     if operand.shape != shape:
         raise bad_shape(
-            f"got an operand {format_shape(operand.shape)}",
+            f"an operand after the weights has shape {format_shape(operand.shape)}",
             f"expected {format_shape(shape)}",
         )
     if operand.dtype is not dtype:
         raise bad_dtype(
-            f"got an operand of {operand.dtype}",
+            f"an operand after the weights has dtype {operand.dtype}",
             f"expected the dtype of the gates, {dtype}",
         )
 

@@ -16,7 +16,7 @@ from rlxweb.ir.lowering import KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape import normalize_axis
 from rlxweb.limits import Limits
-from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.wgsl_entry_point import MAIN_TEXT
 
 WORKGROUP_SIZE = 256

@@ -95,20 +95,23 @@ def frame_count(length: int, size: int, hop: int, count: int) -> int:
         if value < 1:
             raise bad_attribute(f"{name} = {value}", f"{name} must be >= 1")
     if count < 0:
-        raise bad_attribute(f"count = {count}", "count must be >= 0 (0: all)")
+        raise bad_attribute(
+            f"count = {count}", "count must be >= 0 (0 means all frames)"
+        )
     if size > length:
         raise bad_shape(
-            f"a frame of {size} does not fit a row of {length}",
+            f"a frame of {size} values does not fit in a row of {length}",
             f"{size} > {length}",
             "use shorter frames or longer rows",
         )
     max_count = segment_count(length, size, hop)
     if count > max_count:
         raise bad_shape(
-            f"{count} frames of {size} every {hop} do not fit a row of {length}",
+            f"{count} frames of {size} values, one every {hop}, do not fit in a row of "
+            f"{length}",
             f"they need {samples_needed(count, size, hop)} values; at most "
             f"{max_count} frames fit",
-            "ask for fewer frames, or 0 for all",
+            "request fewer frames, or 0 for all",
         )
     return count or max_count
 
@@ -140,9 +143,9 @@ def check_k(k: int, bins: int) -> None:
         raise bad_attribute(f"k = {k}", "k must be at least 1")
     if k > bins:
         raise bad_attribute(
-            f"k = {k} peaks from {bins} bins",
+            f"k = {k} peaks are requested from {bins} bins",
             f"k must be at most the number of bins, {bins}",
-            "ask for fewer peaks or use longer segments",
+            "request fewer peaks, or use longer segments",
         )
 
 

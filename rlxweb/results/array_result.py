@@ -77,7 +77,7 @@ class ArrayResult(Result):
         values = np.moveaxis(values, self.axis, last)
         labels = self.labels.fitted(values.shape[:last])
         if dim not in labels.dims:
-            known_axes = f"known: {', '.join(labels.dims) or 'none'}"
+            known_axes = f"known axes: {', '.join(labels.dims) or 'none'}"
             raise UnknownName(context, f"no axis is named {shown(dim)}", known_axes)
         average = values.mean(axis=labels.dims.index(dim))
         attributes = {**self.__dict__, "labels": labels.without(dim), "axis": last}

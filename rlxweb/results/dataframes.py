@@ -12,7 +12,7 @@ import numpy as np
 
 from rlxweb.errors import not_installed
 from rlxweb.io.pyarrow_tables import build_arrow_table
-from rlxweb.results.tables import LabelledArrays, to_long_table
+from rlxweb.results.labelled_arrays import LabelledArrays, to_long_table
 
 
 def to_arrow(labelled: LabelledArrays, context: str) -> Any:

@@ -38,7 +38,7 @@ class Ran(NamedTuple):
         """Return where and why there the result was computed; "" if that is unknown."""
         if not self.engine:
             return ""
-        reason = self.decision.why if self.decision else "only NumPy supports it"
+        reason = self.decision.why if self.decision else "only NumPy supports this call"
         return f"ran on {self.engine}: {reason}"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlxweb.lazy_names import load_provider
 from rlxweb.results import result_files
-from rlxweb.results.tables import LabelledArrays
+from rlxweb.results.labelled_arrays import LabelledArrays
 
 if TYPE_CHECKING:
     from typing import Self

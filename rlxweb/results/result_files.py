@@ -24,9 +24,9 @@ from rlxweb.errors import RecordingError, RlxError, UsageError, shown
 from rlxweb.io.csv_json_npz import write_npz
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.io.pyarrow_tables import PARQUET_SUFFIX, read_schema_metadata, write_parquet
+from rlxweb.results.labelled_arrays import LabelledArrays, to_long_table
 from rlxweb.results.labels import Labels
 from rlxweb.results.ran import Ran, Stage
-from rlxweb.results.tables import LabelledArrays, to_long_table
 from rlxweb.safe_file_opening import open_regular_file
 
 SCHEMA: Final = "rlxweb.result/1"
@@ -90,7 +90,7 @@ def labels_and_run_from_json(data: Mapping[str, Any]) -> tuple[Labels, Ran]:
 def check_field_type(field: str, value: object, kind: Any) -> None:
     """Raise TypeError if a value read from a file has the wrong type."""
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{field} is {shown(value)}")
+        raise TypeError(f"{field} has the wrong type: {shown(value)}")
 
 
 def _check_text_list(field: str, values: object) -> None:
@@ -118,10 +118,10 @@ def save_result(
     if nbytes > _MAX_PARQUET_METADATA_NBYTES:
         raise UsageError(
             f"saving {shown(os.fspath(path))}",
-            f"the result has {nbytes >> 20} MiB",
+            f"the arrays of the result take {-(-nbytes >> 20)} MiB",
             "a Parquet file can store at most "
-            f"{_MAX_PARQUET_METADATA_NBYTES >> 20} MiB besides its table",
-            "save it as .npz",
+            f"{_MAX_PARQUET_METADATA_NBYTES >> 20} MiB in addition to its table",
+            "save the result as .npz",
         )
     packed = io.BytesIO()
     write_npz(packed, **arrays)

@@ -136,12 +136,14 @@ class MeasuredWelchCosts:
         ]
         if not candidates or candidates[0].blocker:
             reason = (
-                candidates[0].blocker if candidates else "the CPU averages on the host"
+                candidates[0].blocker
+                if candidates
+                else "the CPU does not support this execution"
             )
             raise Unsupported(
                 f"predict {execution} on {place}",
                 reason,
-                hint="run `rlxweb calibrate` first",
+                hint="run `rlxweb calibrate` first" if candidates else "",
             )
         return candidates[0]
 

@@ -152,7 +152,7 @@ def _cost_estimates(
     cpu = check_optional_instance("cpu_model", cpu_model, BackendCostModel, _CONTEXT)
     models_by_name: object = {} if models is None else models
     if not isinstance(models_by_name, Mapping):
-        rule = "expected a dict of device to cost model"
+        rule = "expected a dict from devices to cost models"
         raise UsageError(_CONTEXT, f"models is {shown(models)}", rule)
     by_device = {
         parse_device(device): check_optional_instance(

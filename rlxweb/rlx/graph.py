@@ -133,8 +133,9 @@ class Graph(core.Graph):
             raise AttributeRefused(
                 "attention_kind",
                 f"mask_kind={short_repr(mask_kind)}",
-                "expected 'none', 'causal' or 'sliding:N'",
-                "pass tensor masks to g.attention(q, k, v, mask, …)",
+                "expected 'none', 'causal' or 'sliding:N' (N keys before the query's "
+                "own)",
+                "for a tensor mask, use g.attention(q, k, v, mask, …)",
             )
         core_mask_kind, window = (
             ("sliding_window", int(width)) if is_sliding else (mask_kind, 0)
@@ -228,7 +229,8 @@ class Graph(core.Graph):
             raise AttributeRefused(
                 "fft_norm",
                 f"norm {short_repr(norm)}",
-                "expected Backward (or none), Forward or Ortho (or orthonormal)",
+                "expected 'Backward' (or 'none'), 'Forward' or 'Ortho' (or "
+                "'orthonormal')",
                 "for NumPy's names, use g.fft(x, inverse, norm)",
             )
         return self.fft(x, inverse, _NORMS[norm_name])

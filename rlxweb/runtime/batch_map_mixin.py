@@ -90,7 +90,7 @@ class MapMixin:
 def check_batches(context: str, batches: object) -> None:
     """Raise InputError unless the batches can be iterated over."""
     if not isinstance(batches, Iterable):
-        rule = "expected an iterable of dicts of arrays by name"
+        rule = "expected an iterable of dicts, each of arrays by input name"
         raise InputError(
             context, f"batches is {shown(batches)}", rule, "pass [{'x': …}, …]"
         )
@@ -102,6 +102,6 @@ def check_on_host(context: str, name: str, array: object) -> None:
         raise InputError(
             f"{context}, input '{name}'",
             f"the array is on {array.engine}",
-            "batches must be arrays in host memory",
+            "the arrays of a batch must be in host memory",
             "call `run` for each batch",
         )

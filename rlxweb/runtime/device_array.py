@@ -169,7 +169,9 @@ class DeviceArray(DeviceResident):
         array = run_blocking(self._read_array("read back"))
         needs_cast = dtype is not None and dtype != array.dtype
         if copy is False and (needs_cast or array.flags.writeable):
-            raise ValueError(f"{self!r} cannot become a NumPy array without a copy")
+            raise ValueError(
+                f"{self!r} cannot be converted to a NumPy array without a copy"
+            )
         if needs_cast:
             return array.astype(dtype)
         return array.copy() if copy and not array.flags.writeable else array
@@ -221,7 +223,7 @@ class DeviceArray(DeviceResident):
             raise DeviceLost(
                 doing,
                 f"the array was lost with {self.engine} ({buffer.engine.lost})",
-                "data kept on a device has no copy on the host",
+                "data on a device has no copy on the host",
                 f"upload it again: rlxweb.put(x, {self.device.label!r})",
             )
         if engine.lost:
@@ -230,9 +232,9 @@ class DeviceArray(DeviceResident):
             raise InputError(
                 doing,
                 f"the array is on device {self.device.label!r}, {self.engine}",
-                f"the run is on {engine.name}"
+                f"the graph runs on {engine.name}"
                 + (", opened separately" if engine.name == self.engine else ""),
-                "pass x.numpy(), or put the array on the device of the run",
+                "pass x.numpy(), or put the array on the device that runs the graph",
             )
         return buffer
 
@@ -330,7 +332,7 @@ def _as_supported_array(engine: Backend, x: Any, context: str) -> Array:
             context,
             f"the array has dtype {dtype_name(array.dtype)}",
             f"this device supports {', '.join(sorted(d.label for d in supported))}",
-            "cast it: np.asarray(x, 'float32')",
+            "cast the array: np.asarray(x, 'float32')",
         )
     return array.astype(dtype.numpy, copy=False)
 
@@ -352,7 +354,8 @@ def keep_mask(keep: Keep, count: int, context: str) -> tuple[bool, ...] | None:
         raise UsageError(
             context,
             f"keep is {shown(keep)}",
-            f"it must be True, False, or output positions 0 to {count - 1}",
+            "keep must be True, False or a sequence of output positions, each 0 to "
+            f"{count - 1}",
         )
     return (
         tuple(position in positions for position in range(count)) if positions else None

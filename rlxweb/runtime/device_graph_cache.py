@@ -86,7 +86,7 @@ class DeviceGraphCache:
         if closed or stored is not compiled:  # or another thread was as quick
             compiled.close()
         if closed:
-            raise SessionClosed(context, "it was closed during compilation")
+            raise SessionClosed(context, "the graph was closed during compilation")
         return stored
 
     def find(self, device: Device | None, adapter: str) -> CompiledGraph | None:

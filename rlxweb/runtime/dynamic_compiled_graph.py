@@ -136,7 +136,7 @@ class DynamicCompiledGraph(CompiledGraph):
             raise OutOfMemory(
                 context,
                 f"the host is out of memory: {error}",
-                hint="run it with smaller inputs",
+                hint="run the graph with smaller inputs",
             ) from None
 
     async def computed_each(
@@ -207,7 +207,7 @@ class DynamicCompiledGraph(CompiledGraph):
             raise UsageError(
                 context,
                 "no sizes are bound yet",
-                "it depends on the bound sizes",
+                "this property depends on the sizes",
                 f"run the graph first, or use compiled.bind({dims})",
             )
         return latest
@@ -259,8 +259,9 @@ class DynamicCompiledGraph(CompiledGraph):
         dims = ", ".join(map(repr, graph.dims.values()))
         lines = [
             f"{graph.name}: dynamic sizes with {dims}",
-            f"{info.currsize} of at most {info.maxsize} bindings compiled; "
-            f"{info.hits} runs reused a binding, {info.misses} did not",
+            f"compiled for {info.currsize} sets of sizes (at most {info.maxsize} are "
+            f"kept); {info.hits} runs reused a compiled graph, {info.misses} runs "
+            "compiled a new one",
         ]
         for sizes, bound_graph in zip(
             self._bound_graphs.cached_sizes, self._bound_graphs, strict=True
@@ -282,8 +283,8 @@ class DynamicCompiledGraph(CompiledGraph):
         dims = ", ".join(f"{name}=…" for name in self._job.graph.dims)
         raise UsageError(
             f"export '{self._job.graph.name}'",
-            f"its sizes are dynamic: {', '.join(self._job.graph.dims)}",
-            "a page contains the shaders and buffers of one binding",
+            f"it has dynamic sizes ({', '.join(self._job.graph.dims)})",
+            "an exported page supports one fixed set of sizes",
             f"bind the sizes first: compiled.bind({dims}).export_web(…)",
         )
 

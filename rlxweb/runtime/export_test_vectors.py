@@ -34,7 +34,10 @@ def resolve_vectors(
         return vectors
     cases = [vectors] if isinstance(vectors, Mapping) else vectors
     if not isinstance(cases, Sequence) or isinstance(cases, str):
-        rule = "expected a number, a dict of arrays by name, or a list of such dicts"
+        rule = (
+            "expected a number of vectors, a dict of arrays by input name, or a list "
+            "of such dicts"
+        )
         raise UsageError(context, f"vectors is {shown(vectors)}", rule)
     if len(cases) > MAX_VECTORS:
         rule = f"at most {MAX_VECTORS} are allowed"

@@ -174,8 +174,10 @@ class GraphDevices(DeviceResolver):
                 raise InputError(
                     context,
                     f"the array is on device {array.device.label!r}, {array.engine}",
-                    f"the graph is also compiled for {device.label!r}",
-                    "pass x.numpy(), or use GraphDevices with that device only",
+                    f"the graph is also compiled for {device.label!r}, which cannot "
+                    "use the array",
+                    f"pass x.numpy(), or allow only {array.device.label!r} in "
+                    "GraphDevices",
                 )
 
     @alias_keywords(data="value")
@@ -351,7 +353,7 @@ class GraphDevices(DeviceResolver):
         if not arrays:
             return None
         label, array = next(iter(arrays.items()))
-        holder, reason = array.device, f"{label} is already there"
+        holder, reason = array.device, f"{label} is already on this device"
         self._check_usable(holder)
         names = input_names_on(inputs, holder)
         if not names:  # params have no price

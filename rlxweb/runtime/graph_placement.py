@@ -229,7 +229,8 @@ class GraphPlacement:
             )
             lines.append(
                 f"last run: inputs already on the device: {input_names}; "
-                f"outputs kept on the device: {output_positions or 'none'}"
+                "positions of the outputs kept on the device: "
+                f"{output_positions or 'none'}"
             )
         return lines
 

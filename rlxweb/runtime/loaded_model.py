@@ -149,7 +149,7 @@ class LoadedModel(ABC):
             if name not in self.outputs:
                 raise UsageError(
                     self._error_context("run"),
-                    f"keep has the unknown output {shown(name)}",
+                    f"keep contains the unknown output {shown(name)}",
                     "the outputs are " + ", ".join(map(repr, self.outputs)),
                     did_you_mean(str(name), self.outputs),
                 )
@@ -173,6 +173,6 @@ class LoadedModel(ABC):
     def __reduce__(self) -> Any:
         raise Unsupported(
             f"pickle of '{self.name}'",
-            "it may hold device memory and open files",
+            "a loaded model may hold device memory and open files",
             hint="load it in the process that needs it",
         )

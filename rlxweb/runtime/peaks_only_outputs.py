@@ -75,8 +75,9 @@ def _drop_spectrum_output(
     before_io, after_io = profile_graph_io(graph), profile_graph_io(peaks_graph)
     score = {"score_ns": gate.score_ns(before_io, after_io), **names}
     if gate.should_fuse(before_io, after_io):
-        return peaks_graph, Decision(subject, "peaks replace the spectrum", score)
-    return graph, Decision(subject, "the fusion gate keeps the spectrum", score)
+        return peaks_graph, Decision(subject, "the peaks replace the spectrum", score)
+    reason = "the fusion gate predicts too small a saving, so the spectrum stays"
+    return graph, Decision(subject, reason, score)
 
 
 def _with_outputs(graph: Graph, outputs: list[int]) -> Graph:

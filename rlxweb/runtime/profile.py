@@ -27,7 +27,7 @@ from rlxweb.printable import abbreviate
 
 TIMING_METHODS: Mapping[TimingMethod, str] = {
     "device clock": "device timestamps around each step, in one submission",
-    "one step at a time": "running each step alone, including its wait",
+    "one step at a time": "running each step separately, including the wait for it",
     "whole run": "whole runs: this engine compiles the graph as a whole, not in steps",
 }
 _MAX_LABEL_LENGTH = 44
@@ -147,7 +147,8 @@ def profile_lines(profile: Profile) -> list[str]:
     )
     if profile.how == "one step at a time" and steps_ns > 1.5 * profile.work_ns > 0:
         lines.append(
-            "the sum of the steps is larger because it includes the wait for each step"
+            "the sum of the step times is larger because it includes the wait for each "
+            "step"
         )
     return lines
 
@@ -271,5 +272,8 @@ def find_roofline(place: DevicePlace) -> tuple[Roofline | None, str]:
     roofline = Roofline.from_record(price.record, price.source)
     return (
         roofline,
-        "" if roofline else "its calibration lacks a matrix product or a copy",
+        ""
+        if roofline
+        else "the calibration of this engine lacks the time of a matrix product or of "
+        "a copy",
     )

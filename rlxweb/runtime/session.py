@@ -74,7 +74,7 @@ class Session:
                 "Session",
                 f"unsupported precision {precision!r}",
                 "only 'f32' is supported",
-                "declare f64 inputs in the graph for float64 on the CPU",
+                "for float64 on the CPU, declare the inputs of the graph as f64",
             )
         self.precision = DType.F32.label
         self.device = None if is_auto(device) else parse_device(device)
@@ -202,7 +202,9 @@ class Session:
         for name, array in select_device_arrays(inputs).items():
             job.on_device = input_names_on(inputs, array.device)
             return PlaceRequest(
-                array.device, array.adapter, why=f"input '{name}' is already there"
+                array.device,
+                array.adapter,
+                why=f"input '{name}' is already on this device",
             )
         return PlaceRequest(adapter=self.adapter)
 

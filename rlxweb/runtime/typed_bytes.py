@@ -106,7 +106,7 @@ def decode_feeds(context: str, inputs: Mapping[str, Node], pairs: Any) -> Any:
             case _:
                 raise DTypeError(
                     f"{context}, input '{name}'",
-                    f"expected a pair of bytes and a dtype, got {type(pair).__name__}",
+                    f"expected a pair (bytes, dtype), got {type(pair).__name__}",
                     hint="pass {'x': (array.tobytes(), 'f32')}",
                 )
     return feeds

@@ -135,7 +135,7 @@ def _check_options(
         raise UsageError(
             CONTEXT,
             f"peak_width is {low:g} to {high:g} Hz",
-            "must be 0 < minimum ≤ maximum",
+            "expected 0 < minimum ≤ maximum",
         )
     min_log_height = coerce_float("min_height", min_height, CONTEXT)
     return _PeakCriteria(
@@ -194,7 +194,7 @@ def _select_frequencies(
     if len(inside) < 8:
         raise UsageError(
             CONTEXT,
-            f"{len(inside)} frequencies remain in the band",
+            f"the band contains {len(inside)} bin{'s' * (len(inside) != 1)} above 0 Hz",
             "at least 8 are required",
             "widen the band",
         )
@@ -217,8 +217,8 @@ def _check_positive(
     raise NotFinite(
         CONTEXT,
         f"the power of row {batch_index} is {rows[row_index, bin_]} at {hz[bin_]:g} Hz",
-        "the logarithm of the power is fitted: every value must be above 0",
-        "leave the row out",
+        "every value must be above 0, because its logarithm is fitted",
+        "remove the row",
     )
 
 

@@ -8,6 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.results.labelled_arrays import (
+    LabelledArrays,
+    ResultAxis,
+    ResultVariable,
+    batch_axes,
+)
 from rlxweb.results.labels import NO_LABELS, Labels
 from rlxweb.results.ran import UNKNOWN_RUN, Ran
 from rlxweb.results.result import Result
@@ -17,7 +23,6 @@ from rlxweb.results.result_files import (
     labels_and_run_to_json,
 )
 from rlxweb.results.svg_charts import ChartLine, svg_line_chart
-from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
 
 Floats = NDArray[np.float64]
 
@@ -75,7 +80,7 @@ class AperiodicFit(Result):
         ranks = np.arange(1, self.peak_hz.shape[-1] + 1)
         axes = (
             *batch_axes(labels, batch),
-            ResultAxis("peak", ranks, "", "in order of frequency"),
+            ResultAxis("peak", ranks, "", "sorted by frequency"),
             ResultAxis("frequency", self.f, "Hz"),
         )
         spectra = (*dims, "frequency")
@@ -95,7 +100,7 @@ class AperiodicFit(Result):
                     "",
                     "mean absolute error of the log10 power",
                 ),
-                ResultVariable("count", self.count, dims, "", "peaks"),
+                ResultVariable("count", self.count, dims, "", "number of peaks"),
                 ResultVariable("peak_frequency", self.peak_hz, peak, "Hz"),
                 ResultVariable(
                     "peak_height",

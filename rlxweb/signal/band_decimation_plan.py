@@ -58,11 +58,17 @@ def band_decimation_plans(
     band  the bins that are wanted
     """
     if spec.is_complex or not spec.one_sided:
-        return "two-sided spectra have no band that begins at 0 Hz"
+        return (
+            "two-sided spectra are not supported, because decimation keeps only "
+            "frequencies from 0 Hz to the end of the band"
+        )
     if band is None:
-        return "it needs fmax, but all bins are requested"
+        return "decimation requires fmax, but all bins are requested"
     if not max_error:
-        return "it needs max_error: frequencies above the band partly alias into it"
+        return (
+            "decimation requires max_error, because frequencies above the band "
+            "partly alias into the band"
+        )
     if spec.nperseg > SMALL_TABLE_SAMPLES:
         return (
             f"segments of more than {SMALL_TABLE_SAMPLES:,} samples are not supported"
@@ -89,13 +95,13 @@ def _find_plans(
         return list(plans.values())
     if min_error < np.inf:
         return (
-            f"its error on white noise is {min_error:.2g}, above max_error "
-            f"{max_error:g}"
+            "the smallest error of decimation on white noise is "
+            f"{min_error:.2g}, above max_error {max_error:g}"
         )
     return (
-        "no filter can keep only every 2nd sample or fewer of segments of "
-        f"{spec.nperseg} with a hop of {spec.hop} for bins up to "
-        f"{band.stop - 1} of {spec.nfft // 2}"
+        "decimation by 2 or more is not possible for segments of "
+        f"{spec.nperseg} samples, a hop of {spec.hop} and a band that ends at bin "
+        f"{band.stop - 1} (highest bin: {spec.nfft // 2})"
     )
 
 

@@ -82,7 +82,8 @@ class DecimatingEngine(BandEngine):
         assert band is not None  # the chooser offers it for bands alone
         if isinstance(x, DeviceRows):
             raise Unsupported(
-                "a Welch estimate of a decimated band", "the rows are on a device"
+                "Welch estimate of a decimated band",
+                "the samples are already on a device",
             )
         plan = self._find_plan(spec, band)
 
@@ -139,8 +140,8 @@ class DecimatingEngine(BandEngine):
             for plan in plans:
                 if plan.filter.step == self.step:
                     return plan
-            plans = f"no filter can keep only every {self.step}th sample"
-        raise Unsupported("a Welch estimate of a decimated band", plans)
+            plans = f"decimation by {self.step} is not possible for this estimate"
+        raise Unsupported("Welch estimate of a decimated band", plans)
 
     def is_ready(
         self,

@@ -35,6 +35,12 @@ from rlxweb.errors import (
     shown,
 )
 from rlxweb.io.csv_json_npz import finite_or_none
+from rlxweb.results.labelled_arrays import (
+    LabelledArrays,
+    ResultAxis,
+    ResultVariable,
+    batch_axes,
+)
 from rlxweb.results.labels import NO_LABELS, Labels
 from rlxweb.results.ran import UNKNOWN_RUN, Ran
 from rlxweb.results.result import Result
@@ -44,7 +50,6 @@ from rlxweb.results.result_files import (
     labels_and_run_to_json,
 )
 from rlxweb.results.svg_charts import svg_share_bar
-from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
 from rlxweb.results.units import power_unit
 from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.multitaper import multitaper
@@ -160,7 +165,7 @@ class BandPower(Result):
             (
                 ResultVariable("power", self.absolute, dims, unit, "power of the band"),
                 ResultVariable(
-                    "relative", self.relative, dims, "", "share of the total"
+                    "relative", self.relative, dims, "", "share of the total power"
                 ),
                 ResultVariable(
                     "peak", self.peak_hz, dims, "Hz", "peak frequency in the band"
@@ -172,7 +177,7 @@ class BandPower(Result):
                     self.total,
                     labels.dims,
                     unit,
-                    "power from the lowest to the highest edge",
+                    "power from the lowest to the highest band edge",
                 ),
             ),
             {},
@@ -191,7 +196,10 @@ class BandPower(Result):
         bands = tuple(state.json_data["bands"])
         shape = state.arrays["absolute"].shape
         if shape[-1:] != (len(bands),):
-            raise ValueError(f"got {len(bands)} bands, but values of shape {shape}")
+            raise ValueError(
+                f"the last axis of shape {shape} must have length {len(bands)}, "
+                "one value per band"
+            )
         return cls(bands, **state.arrays, labels=labels, ran=ran)
 
     def _svg(self) -> str:
@@ -265,10 +273,16 @@ class BandPower(Result):
             lines.append(f"  {name:<8} {low:g}–{high:g} Hz  {mean}")
         flat = int(self.flat.all(axis=-1).sum())
         if flat:
-            lines.append(f"  {flat} flat (only rounding errors): not in the averages")
+            lines.append(
+                f"  not in the averages: {flat} flat row{'s' * (flat != 1)} "
+                "(only rounding errors)"
+            )
         non_finite = len(share) - len(known) - flat
         if non_finite:
-            lines.append(f"  {non_finite} not finite: not in the averages")
+            lines.append(
+                f"  not in the averages: {non_finite} row{'s' * (non_finite != 1)} "
+                "with values that are not finite"
+            )
         return "\n".join(lines)
 
 
@@ -455,7 +469,8 @@ def _resolve_bands(
         raise UsageError(
             CONTEXT,
             f"bands is {shown(bands)}",
-            "expected the name of a preset, or edges by name: {'alpha': (8, 13)}",
+            "expected the name of a preset, or a dict of edges in Hz by band name, "
+            "such as {'alpha': (8, 13)}",
         )
     names = tuple(map(str, bands))
     for name in names:
@@ -472,7 +487,7 @@ def _resolve_bands(
                 CONTEXT,
                 f"band {name!r} begins at {begin:g} Hz",
                 f"the spectrum begins at {hz[0]:g} Hz",
-                Advice("use a band above it, or a smaller {}", fmin=Blank("HZ")),
+                Advice("use a higher band, or a smaller {}", fmin=Blank("HZ")),
             )
         _check_width(name, begin, end, hz)
     return names, edges
@@ -508,7 +523,7 @@ def _check_edges(name: object, edges: object) -> tuple[float, float]:
         raise UsageError(
             CONTEXT,
             f"band {name!r} is {shown(edges)}",
-            "expected two edges in Hz, 0 ≤ low < high",
+            "expected two edges in Hz with 0 ≤ low < high",
         )
     return low, high
 
@@ -524,7 +539,7 @@ def _check_width(
         raise UsageError(
             CONTEXT,
             f"band {name!r} is {high - low:g} Hz wide",
-            f"must be at least the spacing of the bins, {step:g} Hz",
+            f"must be at least as wide as the spacing of the bins, {step:g} Hz",
             Advice("use a larger {}", nperseg=Blank("N")),
         )
 

@@ -61,9 +61,7 @@ def _candidates(estimate: WelchEstimate, place: DevicePlace) -> Iterator[Candida
         yield replace(unpriced, blocker="the samples are already on a device")
         return
     if place.device is not Device.CPU and estimate.spec.is_digital:
-        yield replace(
-            unpriced, blocker="integer samples can be decimated on the CPU only"
-        )
+        yield replace(unpriced, blocker="only the CPU can decimate integer samples")
         return
     for plan in plans:
         yield from _decimated_candidates(estimate, place, plan)
@@ -87,7 +85,9 @@ def _bins_candidate(estimate: WelchEstimate) -> Candidate:
     )
     if estimate.band is None:
         return replace(
-            candidate, blocker="it needs fmin or fmax, but all bins are requested"
+            candidate,
+            blocker="computing individual bins requires fmin or fmax, but all bins are "
+            "requested",
         )
     reason = unsupported_reason(estimate.spec)
     if reason:

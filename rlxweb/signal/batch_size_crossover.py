@@ -40,11 +40,14 @@ def crossover_text(job: WelchJob, places: Sequence[DevicePlace] | None = None) -
     stretches = groupby(zip(winners, batches, strict=True), itemgetter(0))
     (first_winner, _), *others = (next(stretch) for _, stretch in stretches)
     if not first_winner:
-        return "no engine can run it"
+        return "no engine can run this job"
     if not others:
-        return f"{first_winner} at every batch up to {MAX_BATCH:,} on this machine"
-    parts = [f"{first_winner} below batch {others[0][1]:,}"]
-    parts += [f"{name} from batch {batch:,}" for name, batch in others]
+        return (
+            f"{first_winner} is fastest at all batch sizes up to {MAX_BATCH:,} on "
+            "this machine"
+        )
+    parts = [f"{first_winner} is fastest below batch size {others[0][1]:,}"]
+    parts += [f"{name} from batch size {batch:,}" for name, batch in others]
     return ", ".join(parts) + " on this machine"
 
 

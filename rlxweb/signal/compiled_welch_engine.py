@@ -93,7 +93,7 @@ def _require_kernel(spec: WelchSpec, k: int) -> CompiledWelchKernel:
             if isinstance(kernel_key, str)
             else welch_kernels.missing_reason(kernel_key)
         )
-        raise Unsupported("a Welch estimate by compiled code", reason)
+        raise Unsupported("Welch estimate by compiled code", reason)
     return kernel
 
 

@@ -24,7 +24,9 @@ from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy
 
 POINT_KINDS = ("welch_host",)
 COMPILED_POINT_KINDS = ("welch_compiled",)
-SINGLE_SEGMENT_REASON = "it averages only 1 segment; allow that with min_segments=1"
+SINGLE_SEGMENT_REASON = (
+    "this strategy averages only 1 segment; pass min_segments=1 to allow this"
+)
 # NumPy's time against float32 samples, where a record has no points of its own.
 _DTYPE_SLOWDOWN = {
     "float32": 1.0,

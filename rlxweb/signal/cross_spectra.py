@@ -348,9 +348,10 @@ def _broadcast_batch(
         shapes = " and ".join(str(list(array.shape)) for array in arrays)
         raise ShapeError(
             context,
-            f"x and y cannot be broadcast together: {shapes}",
-            "axes other than time must be equal, or 1",
-            "for all pairs of channels pass x[:, None] and y[None]",
+            f"the shapes of x and y cannot be broadcast together: {shapes}",
+            "each axis except time must have the same length in x and y, or length 1 "
+            "in one of them",
+            "for all pairs of channels, pass x[:, None] and y[None]",
         ) from None
 
 

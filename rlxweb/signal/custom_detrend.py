@@ -67,13 +67,13 @@ def _checked_segment(
     dtype = segment.dtype
     detrended = as_array(detrend(segment), context)
     if detrended.shape != segment.shape:
-        rule = "must return the shape of the segment"
+        rule = "the result must have the shape of the segment"
         problem = (
             f"it returned shape {list(detrended.shape)} for a segment of shape "
             f"{list(segment.shape)}"
         )
         raise ShapeError(context, problem, rule)
     if detrended.dtype.kind == "c" and dtype.kind != "c":
-        problem = f"it returned {detrended.dtype} for {dtype}"
-        raise DTypeError(context, problem, "must be real for real samples")
+        problem = f"it returned {detrended.dtype} for samples of {dtype}"
+        raise DTypeError(context, problem, "the result must be real for real samples")
     return detrended.reshape(rows.shape)

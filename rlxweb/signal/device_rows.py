@@ -62,7 +62,7 @@ class DeviceRows:
         if self.is_on_cpu:
             return np.asarray(self.array)
         hint = "pass x.numpy()"
-        raise Unsupported(f"{context} over {self.array!r}", reason, hint=hint)
+        raise Unsupported(f"{context} of {self.array!r}", reason, hint=hint)
 
     def as_rows(self, axis: int, context: str) -> DeviceRows:
         """Return the samples as rows [B, T]. Raises ShapeError where time is not the
@@ -72,7 +72,7 @@ class DeviceRows:
             raise ShapeError(
                 context,
                 f"axis is {axis} for {self.array!r}",
-                "on a device the time axis must be the last",
+                "time must be the last axis of samples on a device",
                 "put the array on the device with its time axis last",
             )
         return DeviceRows(self.array, (prod(self.shape[:-1]), self.shape[-1]))
@@ -98,13 +98,13 @@ def as_device_rows(x: DeviceResident, context: str) -> DeviceRows:
 
     assert isinstance(x, DeviceArray)
     if not x.ndim:
-        raise ShapeError(context, "the signal is a single number", "rank >= 1")
+        raise ShapeError(context, "the signal is a single number", "expected rank >= 1")
     if x.device is not Device.CPU and x.dtype != np.float32:
         raise DTypeError(
             context,
             f"the samples are {x!r}",
-            "samples on a device must be float32",
-            "put x.astype('float32') on the device",
+            "samples on any device except the CPU must be float32",
+            "put x.numpy().astype('float32') on the device",
         )
     return DeviceRows(x, x.shape)
 
@@ -125,11 +125,12 @@ def place_request_for(
         x.adapter,
     ):
         request_text = f"device {(requested_device or x.device).label!r}"
-        request_text += f", adapter {requested_adapter!r}" if requested_adapter else ""
+        if requested_adapter:
+            request_text += f" with adapter {requested_adapter!r}"
         raise InputError(
             context,
             f"the samples are on device {x.device.label!r}, {x.engine}",
-            f"requested {request_text}",
+            f"{request_text} was requested",
             "leave the device out, or pass x.numpy()",
         )
     return PlaceRequest(x.device, x.adapter, why="the samples are on this device")
@@ -167,12 +168,12 @@ def row_error(
         )
     if not x[:n_used].any():
         return None
-    problem = "its squares are outside the range of float32"
+    problem = "the squares of its samples are outside the range of float32"
     return Unsupported(
         caller.context,
-        f"{caller.channel(row)} cannot be computed on the device",
+        f"the result for {caller.channel(row)} cannot be computed on the device",
         problem if finite.all() else "some of its samples are not finite",
-        "pass x.numpy() to prepare such rows on the host",
+        "pass x.numpy() to prepare the samples on the host",
     )
 
 

@@ -37,8 +37,10 @@ from rlxweb.signal.welch_engine import (
 from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy
 
 POINT_KINDS = ("welch_fused",)
-PEAKS_ON_HOST_REASON = "the host searches for local maxima"
-LEVEL_ON_HOST_REASON = "the host adds the mean level of integer samples to the power"
+PEAKS_ON_HOST_REASON = "local maxima are found on the host, not on the device"
+LEVEL_ON_HOST_REASON = (
+    "the power of the mean of integer samples is added on the host, not on the device"
+)
 # A size without a fused kernel is composed: more passes over memory, more launches.
 _COMPOSED_SLOWDOWN, _COMPOSED_LAUNCHES = 4.0, 8
 _fused_model = partial(WelchModel, how="welch_fused")

@@ -64,7 +64,7 @@ class CenteredIntegerRows:
             raise UsageError(
                 "welch",
                 f"the power of channel {row} exceeds the range of float64",
-                f"one count is {self.gain[row]:.3g} in physical units",
+                f"one digital step is {self.gain[row]:.3g} in physical units",
                 "express the samples in a larger unit",
             )
         return physical

@@ -74,8 +74,8 @@ class InverseStftOperation:
     def host_only_reason(self) -> str:
         if self.overlaps > MAX_DEVICE_OVERLAPS:
             return (
-                f"{self.overlaps} segments overlap, and devices support at most "
-                f"{MAX_DEVICE_OVERLAPS}"
+                f"{self.overlaps} segments overlap at a sample, but every device "
+                f"except the CPU supports at most {MAX_DEVICE_OVERLAPS}"
             )
         return self.spec.host_only_reason
 
@@ -244,9 +244,9 @@ async def _istft(
         raise UsageError(
             context,
             f"n is {length}",
-            f"must be 1 to {max_length}, the samples that {count} segments "
+            f"must be 1 to {max_length}, the length that {count} segments "
             f"with a hop of {forward_spec.hop} cover",
-            "leave n out to get all of them",
+            "leave n out to get all samples",
         )
     dual = _dual_window(forward_spec, context)
     spec = replace(forward_spec, window=dual.tobytes(), n_segments=count)
@@ -276,7 +276,9 @@ def _coerce_spectra(
     if array.dtype.kind != "c":
         array = array + 0j
     if array.ndim < 2:
-        raise ShapeError(context, f"the spectra have shape {array.shape}", "rank >= 2")
+        raise ShapeError(
+            context, f"the spectra have shape {array.shape}", "expected rank >= 2"
+        )
     frequency_index, time_index = (
         normalize_axis(axis_number, array.ndim, context)
         for axis_number in (axis, time_axis)
@@ -291,8 +293,8 @@ def _coerce_spectra(
         bad_index = np.unravel_index(int((~np.isfinite(array)).argmax()), array.shape)
         raise NotFinite(
             context,
-            f"the spectra are {array[bad_index]} at {[int(i) for i in bad_index]}",
-            f"{int((~np.isfinite(array)).sum())} of {array.size} are not finite",
+            f"the value at {[int(i) for i in bad_index]} is {array[bad_index]}",
+            f"{int((~np.isfinite(array)).sum())} of {array.size} values are not finite",
         )
     if array.dtype.itemsize > 16:
         raise DTypeError(
@@ -322,8 +324,9 @@ def _dual_window(spec: WelchSpec, context: str) -> NDArray[np.float64]:
         sample = int((total < min_total).argmax())
         raise UsageError(
             context,
-            f"no segment determines sample {sample} of every {spec.hop}",
-            f"the window is zero there, and segments overlap by "
+            f"sample {sample} of each hop of {spec.hop} samples cannot be "
+            "reconstructed",
+            f"all overlapping windows are zero there; segments overlap by "
             f"{spec.nperseg - spec.hop} samples",
             Advice("use a larger {} or another window", noverlap=Blank("N")),
         )

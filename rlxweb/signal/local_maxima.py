@@ -92,11 +92,11 @@ def _check_spectrum(power: NDArray[Any], freqs: NDArray[Any], k: int) -> None:
         raise UsageError(
             _CONTEXT,
             f"power has shape {power.shape} and freqs {freqs.shape}",
-            "expected (rows, bins) and (bins,)",
+            "expected shapes (rows, bins) and (bins,)",
         )
     if power.dtype.kind != "f":
         raise DTypeError(
-            _CONTEXT, f"the power is {power.dtype}", "expected a float dtype"
+            _CONTEXT, f"the power is {power.dtype}", "expected a floating-point dtype"
         )
     if len(freqs) > 1 and not (freqs[1:] > freqs[:-1]).all():
         raise UsageError(

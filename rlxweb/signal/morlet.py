@@ -250,7 +250,7 @@ def _frequencies_and_cycles(
         raise UsageError(
             CONTEXT,
             f"n_cycles has shape {cycles.shape}",
-            f"expected one number, or one for each of {hz.size} frequencies",
+            f"expected one number, or one for each of the {hz.size} frequencies",
         )
     for name, values, max_value in (
         ("freqs", hz, fs / 2),
@@ -258,7 +258,7 @@ def _frequencies_and_cycles(
     ):
         bad = ~((values > 0) & (values <= max_value) & np.isfinite(values))
         if bad.any():
-            rule = "above 0" + (
+            rule = "must be above 0" + (
                 f" and at most fs / 2, {max_value:g} Hz" * (name == "freqs")
             )
             raise UsageError(CONTEXT, f"{name} contains {values[bad][0]:g}", rule)

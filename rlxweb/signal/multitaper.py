@@ -260,8 +260,9 @@ def _multitaper_estimator(
     adaptive = coerce_bool("adaptive", adaptive, CONTEXT)
     if adaptive and len(tapers.ratios) < 3:
         warnings.warn(
-            f"{len(tapers.ratios)} tapers are too few for adaptive weights, "
-            "which need at least 3; the tapers' own weights are used",
+            "adaptive weights need at least 3 tapers, got "
+            f"{len(tapers.ratios)}; the concentration ratios of the tapers are used "
+            "as weights",
             UserWarning,
             stacklevel=caller_stacklevel(),
         )

@@ -28,7 +28,7 @@ from rlxweb.host.welch_spec import DIGITAL_DTYPE, sample_dtype
 Precision = Literal["auto", "f32", "f64"]
 PRECISIONS: Final = get_args(Precision)
 _DEVICE_DTYPES: Final = ("float32", DIGITAL_DTYPE)
-_FLOAT32_ONLY_REASON: Final = "devices compute float32"
+_FLOAT32_ONLY_REASON: Final = "every device except the CPU computes in float32"
 _DTYPES_BY_PRECISION: Final = {
     "f32": ("float32", "complex64"),
     "f64": ("float64", "complex128"),
@@ -56,23 +56,23 @@ class ResolvedPrecision:
         if self.compute_dtype != "float64":
             return ""
         if self.precision == "f64":
-            return f"float64 was requested and {_FLOAT32_ONLY_REASON}"
+            return f"float64 was requested, but {_FLOAT32_ONLY_REASON}"
         if np.dtype(self.input_dtype).kind in "iu":
             return (
-                f"the samples are {self.input_dtype} and float32 has a precision "
-                f"of {MAX_BITS} bits"
+                f"the samples are {self.input_dtype}; float32 represents only integers "
+                f"of up to {MAX_BITS} bits exactly"
             )
-        return f"the samples are {self.input_dtype} and {_FLOAT32_ONLY_REASON}"
+        return f"the samples are {self.input_dtype}, but {_FLOAT32_ONLY_REASON}"
 
     def refusal_error(self, context: str) -> DTypeError:
         """Return the error for a device that was requested by name but cannot compute
         these samples.
         """
-        rule = "samples are never narrowed automatically"
+        rule = "samples are never converted to float32 automatically"
         if self.precision == "f64" and sample_dtype(self.input_dtype) in _DEVICE_DTYPES:
             hint = Advice("leave {} out, or use {}", precision="f64", device="cpu")
             return DTypeError(context, self.host_only_reason, rule, hint)
-        hint_text = "pass {} to narrow them, pass float32 samples, or use {}"
+        hint_text = "pass {} to convert the samples, pass float32 samples, or use {}"
         hint = Advice(hint_text, precision="f32", device="cpu")
         return DTypeError(context, self.host_only_reason, rule, hint)
 

@@ -70,7 +70,7 @@ def require_rate(fs: object, context: str) -> float:
     given and above 0.
     """
     if fs is None:
-        message = "the sampling rate is not known"
+        message = "the sampling rate is unknown"
         raise UsageError(
             context, message, "an array has no sampling rate", "pass fs=HZ"
         )

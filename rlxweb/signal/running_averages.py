@@ -32,12 +32,14 @@ def make_average(
         if value is not None and kind != required_kind:
             raise UsageError(
                 context,
-                f"{name} does not apply to average={kind!r}",
-                f"it requires average={required_kind!r}",
+                f"the argument {name} does not apply to average={kind!r}",
+                f"{name}=… requires average={required_kind!r}",
             )
         if value is None and kind == required_kind:
             raise UsageError(
-                context, f"average={kind!r} requires {name}", hint=f"pass {name}=…"
+                context,
+                f"average={kind!r} requires the argument {name}",
+                hint=f"pass {name}=…",
             )
     if kind == "last":
         count = coerce_integer("last", last, context)

@@ -37,14 +37,14 @@ def as_samples(x: Any, context: str) -> SampleRows:
         return as_device_rows(x, context)
     array = as_array(x, context)
     if array.ndim == 0:
-        raise ShapeError(context, "the signal is a single number", "rank >= 1")
+        raise ShapeError(context, "the signal is a single number", "expected rank >= 1")
     return array
 
 
 def to_physical(
     x: SampleRows,
-    context: str = "a custom detrend function",
-    reason: str = "the function runs on the host",
+    context: str = "custom detrend",
+    reason: str = "the detrend function runs on the host",
 ) -> NDArray[Any]:
     """Return digital samples in physical units, in float64; other samples unchanged.
 
@@ -85,7 +85,10 @@ def as_rows(
     batch_shape = array.shape[:-1]
     if array.shape[-1] == 0:
         raise UsageError(
-            context, "the signal has no samples", f"shape {array.shape}", "give T >= 1"
+            context,
+            "the signal has no samples",
+            f"its shape is {array.shape}",
+            "pass at least 1 sample",
         )
     rows = array.reshape(-1, array.shape[-1])
     if sample_type.compute_dtype != DIGITAL_DTYPE or not isinstance(x, Digital):
@@ -94,7 +97,7 @@ def as_rows(
         raise ShapeError(
             context,
             f"axis is {axis} for digital samples",
-            "the time axis must be the last",
+            "time must be the last axis",
         )
     return (
         Digital(rows, x.gain.reshape(-1), x.offset.reshape(-1)),

@@ -91,9 +91,9 @@ async def check_accuracy(
         raise Inexact(
             "welch_peaks",
             f"the relative error of the band's power would be {error:.2g}",
-            f"at most {limit:.2g} is allowed; rows compared with the exact "
-            f"result: {int(finite.sum())}",
-            Advice("allow a larger error, or use {}", strategy="fast"),
+            f"at most {limit:.2g} is allowed (rows compared with the exact result: "
+            f"{int(finite.sum())})",
+            Advice("increase max_error, or use {}", strategy="fast"),
         )
     return error
 

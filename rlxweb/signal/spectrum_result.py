@@ -14,11 +14,16 @@ from rlxweb.array_input import as_array
 from rlxweb.errors import RlxWarning, ShapeError, UsageError
 from rlxweb.results.array_result import ArrayResult
 from rlxweb.results.dataframes import import_optional
+from rlxweb.results.labelled_arrays import (
+    LabelledArrays,
+    ResultAxis,
+    ResultVariable,
+    batch_axes,
+)
 from rlxweb.results.labels import NO_LABELS, Labels
 from rlxweb.results.ran import UNKNOWN_RUN, Ran
 from rlxweb.results.result_files import ResultState
 from rlxweb.results.svg_charts import ChartLine, svg_line_chart
-from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
 from rlxweb.results.units import label_with_unit, power_to_decibels
 from rlxweb.signal.rounding_floor import RoundingFloor, RoundingShares
 from rlxweb.stacklevel import caller_stacklevel
@@ -29,7 +34,7 @@ _QUANTITY_NAMES: Final = {
     "density": "power spectral density",
     "spectrum": "power",
     "squares": "mean of |X|²",
-    "length": "power spectral density times the rate",
+    "length": "power spectral density times the sampling rate",
     "csd": "cross power spectral density",
     "coherence": "magnitude squared coherence",
 }
@@ -135,9 +140,12 @@ class Spectrum(_SpectrumArrays, ArrayResult):
         """
         context = "Spectrum.to_mne"
         if self.quantity != "density" or self.power.ndim not in (2, 3):
-            message = f"got a {self.quantity} of shape {list(self.power.shape)}"
+            message = (
+                f"the Spectrum has quantity {self.quantity!r} and shape "
+                f"{list(self.power.shape)}"
+            )
             rule = (
-                "expected a density of shape (channel, frequency) or (epoch, "
+                "expected quantity 'density' and shape (channel, frequency) or (epoch, "
                 "channel, frequency)"
             )
             raise UsageError(context, message, rule)
@@ -218,7 +226,9 @@ def coerce_density(f: Any, psd: Any, context: str) -> PowerDensity:
     if isinstance(f, Spectrum) and psd is None:
         if f.quantity not in ("density", "spectrum", "length", "squares"):
             raise UsageError(
-                context, f"got a {f.quantity}", "expected a power spectrum"
+                context,
+                f"the Spectrum has quantity {f.quantity!r}",
+                "expected a power spectrum",
             )
         if f.f.ndim != 1 or not f.f.size:
             raise _empty_spectrum_error(context)
@@ -253,13 +263,16 @@ def _check_rising(hz: NDArray[np.float64], context: str) -> None:
         )
     if not (np.diff(hz) > 0).all():
         index = int((~(np.diff(hz) > 0)).argmax()) + 1
-        message = f"frequency {index} is {hz[index]:g} Hz after {hz[index - 1]:g} Hz"
+        message = (
+            f"frequency {index - 1} is {hz[index - 1]:g} Hz, frequency {index} is "
+            f"{hz[index]:g} Hz"
+        )
         raise UsageError(context, message, "frequencies must increase")
 
 
 def _empty_spectrum_error(context: str) -> UsageError:
     """Return the error for a spectrum without samples or channels."""
-    message = "the spectrum is empty: it has no samples or no channels"
+    message = "the spectrum is empty, because its signal has no samples or no channels"
     return UsageError(context, message, hint="pass at least one channel and one sample")
 
 

@@ -174,8 +174,8 @@ async def _stft(
         raise UsageError(
             context,
             f"the signal has {n_samples} samples",
-            f"at least {min_samples} are required, half a segment of "
-            f"{base_spec.nperseg}",
+            f"at least {min_samples} are required, half of a segment of "
+            f"{base_spec.nperseg} samples",
             Advice("use a longer signal or a smaller {}", nperseg=Blank("N")),
         )
     stop = grid.stop_index(n_samples)

@@ -59,9 +59,9 @@ class LazyMean:
             array = await self._device_array.read_back()
         except DeviceLost as error:
             raise DeviceLost(
-                "reading a frame of a stream",
-                f"its power was lost with {self._device_array.engine} before it "
-                "was read",
+                "read a frame of a stream",
+                "the power of the frame was lost with "
+                f"{self._device_array.engine} before it was read",
                 "the power of a frame stays on the device until it is read",
                 "read each frame as it arrives",
             ) from error

@@ -50,13 +50,13 @@ def dpss(n: int, nw: float, k: int, *, periodic: bool = True) -> Tapers:
         raise UsageError(
             context,
             f"got {k} tapers of {n} samples",
-            "the number of tapers must be 1 to the number of samples",
+            "the number of tapers must be at least 1 and at most the number of samples",
         )
     if not 0 < nw < size / 2:
         raise UsageError(
             context,
             f"nw is {nw:g}",
-            f"must be above 0 and below half the length, {n / 2:g}",
+            f"must be above 0 and below {size / 2:g}",
         )
     tapers = _compute_tapers(size, float(nw), k)
     return Tapers(tapers.values[:, :n], tapers.ratios)
@@ -75,9 +75,10 @@ def _compute_tapers(n: int, nw: float, k: int) -> Tapers:
         if n * degree > MAX_BASIS_VALUES:
             raise UsageError(
                 "dpss",
-                f"tapers of {n} samples and nw {nw:g} need {degree} polynomials",
-                f"{n} · {degree} values exceed the limit of {MAX_BASIS_VALUES}",
-                "use a narrower band, or cut the signal into epochs",
+                f"tapers of {n:,} samples with nw {nw:g} need a basis of "
+                f"{n * degree:,} values",
+                f"the basis must have at most {MAX_BASIS_VALUES:,} values",
+                "use a smaller bandwidth, or cut the signal into epochs",
             )
         values, tail = _solve_in_basis(n, nw, k, degree)
         if tail <= _TAIL_TOLERANCE or degree == n:

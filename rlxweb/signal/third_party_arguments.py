@@ -148,7 +148,7 @@ def _resolve_objects(
         raise UsageError(
             context,
             f"axis is {arguments['axis']}",
-            "the object defines its own time axis",
+            f"{objects[0].source} itself defines the time axis",
             "leave axis out",
         )
     given_rate = (
@@ -170,13 +170,17 @@ def _resolve_objects(
             "fs is required",
             "pass fs=HZ",
         )
-    for other in rates[1:]:
+    sources = [item.source for item in objects if item.fs is not None]
+    first_compared = 1 if given_rate is None else 0
+    for source, other in zip(sources[first_compared:], rates[1:], strict=True):
         if not abs(other - rates[0]) <= _RATE_TOLERANCE * abs(rates[0]):
             raise UsageError(
                 context,
-                f"{objects[0].source} has a sampling rate of {other:g} Hz",
+                f"{source} has a sampling rate of {other:g} Hz",
                 f"expected {rates[0]:g} Hz",
-                "leave fs out, or resample the samples first",
+                "resample one of the signals first"
+                if given_rate is None
+                else "leave fs out, or resample the samples first",
             )
     arguments["fs"] = rates[0]
     return arguments, _combine_labels(
@@ -199,8 +203,8 @@ def _object_rate(sample_object: ObjectSamples, given_rate: float | None) -> floa
         )
         return next(close_rates, fs)
     text = (
-        f"{sample_object.unit_warning}; {fs:.6g} Hz is assumed: add the "
-        "unit to the name of the clock"
+        f"{sample_object.unit_warning}; {fs:.6g} Hz is assumed; name the times "
+        "with their unit: time_s, time_ms, time_ns"
     )
     warnings.warn(
         RecordingWarning(sample_object.source, text), stacklevel=caller_stacklevel()

@@ -96,10 +96,10 @@ def _inspect_recording(x: Group | Recording, context: str) -> ObjectSamples:
             rates = ", ".join(f"{group.fs:g}" for group in x.signals)
             raise UsageError(
                 context,
-                f"the recording has channels of {len(x.groups)} different sampling "
+                f"the recording has channels with {len(x.groups)} different sampling "
                 f"rates: {rates} Hz",
-                "all channels must have one sampling rate",
-                "pass one of its groups: recording.groups[0]",
+                "all channels must have the same sampling rate",
+                "pass one group of the recording: recording.groups[0]",
             )
         x = x.signals[0]
     units = {channel.unit for channel in x.channels}
@@ -168,7 +168,9 @@ def _warn_bad_annotations(raw: Any) -> None:
             f"{len(bad_durations)} of its annotations, {sum(bad_durations):g} "
             "s in all, mark bad data"
         )
-        explanation = "the bad data is included; MNE excludes it: crop, or make epochs"
+        explanation = (
+            "the bad data is included (MNE excludes it); crop the Raw, or create epochs"
+        )
         warnings.warn(
             RecordingWarning("the Raw", f"{problem}; {explanation}"),
             stacklevel=caller_stacklevel(),
@@ -200,7 +202,7 @@ def _inspect_pandas(x: Any, context: str) -> ObjectSamples:
     if len(columns) != len(x.columns):
         raise UsageError(
             context,
-            f"{source} has several columns of the same name",
+            f"{source} has several columns with the same name",
             "column names must be unique",
         )
     clock_candidates = []
@@ -260,7 +262,7 @@ def _inspect_arrow(x: Any, context: str) -> ObjectSamples:
     if len({*names}) < len(names):
         raise UsageError(
             context,
-            f"{source} has several columns of the same name",
+            f"{source} has several columns with the same name",
             "column names must be unique",
         )
     columns = {
@@ -301,13 +303,13 @@ def _inspect_columns(
         if values.dtype.kind not in "fiu":
             raise UsageError(
                 context,
-                f"{source} has {values.dtype} in column {shown(name)}",
+                f"column {shown(name)} of {source} has dtype {values.dtype}",
                 "all columns must be numeric",
-                "select the channels: x[[names]]",
+                "select the columns of the channels: x[['…', '…']]",
             )
     if not columns:
         raise UsageError(
-            context, f"{source} has no column of samples", "at least one is required"
+            context, f"{source} has no column with samples", "at least one is required"
         )
     clock = _find_clock(clock_candidates, source, context)
     samples = np.stack(list(columns.values()))
@@ -382,7 +384,8 @@ def _find_clock(
             f"{shown(str(unparsed.values[0]))}",
             "expected dates such as 2024-02-28 10:00:00.5, or times of day "
             "such as 10:00:00.5",
-            "convert them (pandas.to_datetime), or pass the values of the channels",
+            "convert the times with pandas.to_datetime, or pass the samples as an "
+            "array without the times, and fs=HZ",
         )
     return clock or ClockRate()
 
@@ -423,7 +426,7 @@ def _inspect_xarray(x: Any, context: str) -> ObjectSamples:
             context,
             f"{source} has the dimensions {', '.join(map(str, x.dims))}",
             "one dimension must be named time",
-            "rename it: x.rename({'…': 'time'})",
+            "rename the time dimension: x.rename({'…': 'time'})",
         )
     (time_dim,) = time_dims
     clock = ClockRate()
@@ -498,8 +501,8 @@ def _clock_of_even_times(
         raise UsageError(
             context,
             f"no unit fits the times of {clock_label.rstrip(',')}",
-            f"it {unit_guess.problem}",
-            "add the unit to the name of the clock: time_s, time_ms, time_ns",
+            f"{candidate.location} {unit_guess.problem}",
+            "name the times with their unit: time_s, time_ms, time_ns",
         )
     rate, *other_rates = unit_guess.measured_rates
     rounded_rate = round(rate)
@@ -530,8 +533,11 @@ def _uneven_times_error(
         n_not_rising = int((~(steps > 0)).sum())
         rate = rate_in_likely_unit(name, first, median_step).measured_rates
         facts = [f"{gaps} gap{'s' * (gaps != 1)}"]
-        facts += [f"{n_not_rising} not increasing"] if n_not_rising else []
-        facts += [f"{rate[0]:.6g} Hz between them"] if rate else []
+        if n_not_rising:
+            facts += [
+                f"{n_not_rising} repeated or decreasing time{'s' * (n_not_rising != 1)}"
+            ]
+        facts += [f"median rate {rate[0]:.6g} Hz"] if rate else []
         rule = ", ".join(facts)
     else:
         rule = "the times do not increase"

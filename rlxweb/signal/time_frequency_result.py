@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError
 from rlxweb.results.array_result import ArrayResult
+from rlxweb.results.labelled_arrays import (
+    LabelledArrays,
+    ResultAxis,
+    ResultVariable,
+    batch_axes,
+)
 from rlxweb.results.labels import Labels
 from rlxweb.results.svg_time_frequency import svg_image
-from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
 from rlxweb.results.units import power_to_decibels
 from rlxweb.signal.rounding_floor import RoundingFloor
 
@@ -90,8 +95,8 @@ class TimeFrequency(_TimeFrequencyArrays, ArrayResult):
         """Return the values as (…, F, S)."""
         if not self.values.size:
             raise UsageError(
-                "a spectrogram",
-                "it is empty",
+                "spectrogram",
+                "the result is empty",
                 "pass at least one channel and one sample",
             )
         return np.moveaxis(self.values, self.axis, -2)

@@ -84,8 +84,8 @@ class WelchAverage:
         if spec.average != "mean":
             raise UsageError(
                 CONTEXT,
-                f"average='{spec.average}'",
-                "a stream supports average='mean' only",
+                f"average is {spec.average!r}",
+                "a stream supports only average='mean'",
                 "read the whole recording and call welch",
             )
         n_rows = coerce_integer("n_rows", n_rows, CONTEXT)
@@ -182,7 +182,7 @@ class WelchAverage:
                 CONTEXT,
                 f"got a block of shape {array.shape}",
                 f"the average was created for {n_rows} channels",
-                f"pass ({n_rows}, samples)",
+                f"pass blocks of shape ({n_rows}, samples)",
             )
         return array
 
@@ -256,8 +256,10 @@ class WelchAverage:
             spec = self.spec
             raise UsageError(
                 CONTEXT,
-                f"{min_segments} segments of {spec.nperseg} samples were requested",
-                f"the signal has {self.n_segments}",
+                f"the signal contains {self.n_segments} "
+                f"segment{'s' * (self.n_segments != 1)} of {spec.nperseg} samples",
+                f"at least {min_segments} {'is' if min_segments == 1 else 'are'} "
+                "required",
                 Advice(
                     "use a smaller {} or a smaller {}",
                     nperseg=Blank("N"),
@@ -288,8 +290,9 @@ def _check_engine(engine: WelchEngine) -> WelchEngine:
     raise UsageError(
         CONTEXT,
         f"engine is {describe_type(engine)}",
-        "expected an engine that transforms blocks",
-        "leave it out for NumPy, or create one for a GPU with "
+        "expected a Welch engine, an object with a method `power` and an attribute "
+        "`device`",
+        "leave engine out to use NumPy, or create one for a GPU with "
         "rlxweb.signal.welch_engine.device_engine",
     )
 

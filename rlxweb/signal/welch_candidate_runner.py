@@ -80,7 +80,9 @@ async def run_pick(
         )
         failed_attempt = Attempt(pick.device, str(error), error)
         explanation = (
-            f"that was not accurate enough, so {candidate_name(candidate)} was used"
+            f"the result of {candidate_name(pick.candidate)} was not accurate "
+            "enough, so "
+            f"{candidate_name(candidate)} was used instead"
         )
         decision = replace(
             pick.decision,

@@ -95,9 +95,14 @@ def export_welch(
     if mode != "bins":
         raise Unsupported(
             CONTEXT,
-            f"mode {mode!r} cannot be exported: the host searches for local maxima",
-            "a page computes the strongest bins, or the whole power",
-            Advice("use {}, or {} and search there", mode="bins", output="power"),
+            f"mode {mode!r} cannot be exported, because local maxima are found on the "
+            "host",
+            "an exported page computes the strongest bins or the full power spectrum",
+            Advice(
+                "use {}; to search for maxima in the page, also use {}",
+                mode="bins",
+                output="power",
+            ),
         )
     estimate = _plan_estimate(request, rows, samples, k, output)
     cases = build_test_vectors(estimate) if vectors else []

@@ -121,7 +121,7 @@ class WelchJob(WelchEstimate, PlaceableJob):
                 context,
                 f"strategy {self.strategy!r} is not supported on this device",
                 f"supported: {', '.join(available)}",
-                "leave out the device or the strategy",
+                "leave the device or the strategy out",
             )
         if self.strategy == "auto":
             allowed_segments = (0, self.min_segments)
@@ -175,7 +175,7 @@ class WelchJob(WelchEstimate, PlaceableJob):
             reasons = f"none of {place_names} supports the strategy {self.strategy!r}"
         return UsageError(
             "welch_peaks",
-            "no allowed strategy and device can run it",
+            "no allowed combination of strategy and device can run this job",
             reasons or "the list of devices is empty",
             "allow another device or strategy",
         )
@@ -218,7 +218,7 @@ def validate_strategy(
         raise UsageError(
             context,
             f"min_segments is {min_segments}",
-            f"the strategy averages {entry.n_segments} segment",
+            f"the strategy averages only {entry.n_segments} segment",
             f"leave min_segments out, or use strategy='{FAST.name}'",
         )
     return entry.name

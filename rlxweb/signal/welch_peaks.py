@@ -231,7 +231,9 @@ def _prepare_call(
     rows, batch_shape, sample_type = as_rows(array, axis, precision, CONTEXT)
     if not rows.shape[0]:
         raise UsageError(
-            CONTEXT, f"the batch {list(batch_shape)} has no rows", "rows >= 1"
+            CONTEXT,
+            f"the batch of shape {list(batch_shape)} has no rows",
+            "at least 1 row is required",
         )
     strict = coerce_bool("strict", strict, CONTEXT)
     estimate["fs"] = coerce_float("fs", estimate["fs"], CONTEXT)

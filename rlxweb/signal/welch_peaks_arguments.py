@@ -48,7 +48,7 @@ def validate_min_segments(min_segments: int | None, segments: int) -> int | None
     if min_segments is None:
         return None
     return _validate_count(
-        "min_segments", min_segments, segments, "the number of requested segments"
+        "min_segments", min_segments, segments, "the number of averaged segments"
     )
 
 
@@ -58,9 +58,9 @@ def validate_max_error(max_error: float | None) -> float:
         return 0.0
     value = coerce_float("max_error", max_error, CONTEXT)
     if not 0 < value < 1:
-        rule = "must be above 0 and below 1, a fraction of the power"
+        rule = "must be a fraction of the power, above 0 and below 1"
         raise UsageError(
-            CONTEXT, f"max_error is {value}", rule, "1e-3 means one part in 1,000"
+            CONTEXT, f"max_error is {value}", rule, "pass 1e-3 for one part in 1,000"
         )
     return value
 

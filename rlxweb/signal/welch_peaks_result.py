@@ -18,6 +18,12 @@ from rlxweb.device import Device, parse_device
 from rlxweb.devices.device_place import DevicePlace
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.printable import abbreviate, printable
+from rlxweb.results.labelled_arrays import (
+    LabelledArrays,
+    ResultAxis,
+    ResultVariable,
+    batch_axes,
+)
 from rlxweb.results.labels import NO_LABELS, Labels
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.results.result import Result
@@ -27,7 +33,6 @@ from rlxweb.results.result_files import (
     labels_and_run_to_json,
 )
 from rlxweb.results.svg_charts import ChartLine, svg_line_chart
-from rlxweb.results.tables import LabelledArrays, ResultAxis, ResultVariable, batch_axes
 from rlxweb.results.units import power_to_decibels, power_unit
 from rlxweb.signal.batch_size_crossover import crossover_text
 from rlxweb.signal.spectrum_result import Spectrum, pop_stored_floor
@@ -105,7 +110,7 @@ class WelchPeaks(Result):
         segments = f"{spec.n_segments} segments" if spec.n_segments else "all segments"
         summary = (
             f"ran on {self.engine}: {self.decision.why}; {segments} of {spec.nperseg} "
-            f"samples every {spec.hop}, resolution {self.fs / spec.nfft:g} Hz"
+            f"samples with a hop of {spec.hop}, resolution {self.fs / spec.nfft:g} Hz"
         )
         crossover = self._crossover_text()
         return f"{summary}; {crossover}" if crossover else summary
@@ -201,11 +206,17 @@ class WelchPeaks(Result):
         variables = [
             ResultVariable("frequency", self.hz, dims, "Hz", "frequency of the peak"),
             ResultVariable("power", self.power, dims, unit, "power of the peak"),
-            ResultVariable("bin", self.bins, dims, "", "bin of the spectrum"),
+            ResultVariable(
+                "bin", self.bins, dims, "", "index of the bin in the spectrum"
+            ),
         ]
         if self.prominence is not None:
             prominence = ResultVariable(
-                "prominence", self.prominence, dims, unit, "height above the valleys"
+                "prominence",
+                self.prominence,
+                dims,
+                unit,
+                "height above the adjacent valleys",
             )
             variables.append(prominence)
         variables.append(

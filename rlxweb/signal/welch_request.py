@@ -250,7 +250,7 @@ def _resolve_detrend(detrend: object, preset_detrend: Detrend | None) -> Detrend
         _CONTEXT,
         f"detrend={shown(detrend)} is not supported",
         "must be 'constant', 'linear', None or False",
-        "rlxweb.welch accepts a function" if callable(detrend) else "",
+        "use rlxweb.welch, which accepts a function" if callable(detrend) else "",
     )
 
 
@@ -322,7 +322,7 @@ def _power_scale(window: bytes, scaling: str, fs: float) -> float:
         raise UsageError(
             _CONTEXT,
             f"the window's {'energy' if is_density else 'squared sum'} is {gain:g}",
-            f"scaling={scaling!r} divides by it",
+            f"scaling={scaling!r} divides by this value",
             "use another window or another scaling",
         )
     return float(factor)
@@ -341,7 +341,7 @@ def _resolve_segment_count(
         raise UsageError(
             _CONTEXT,
             f"nsegments is {requested}",
-            f"{n_samples} samples contain {available} segments of {nperseg} "
+            f"{n_samples} samples contain {available} segments of {nperseg} samples "
             f"with a hop of {hop}",
             Advice("request fewer segments or leave out {}", nsegments=requested),
         )

@@ -66,7 +66,8 @@ def declare_peaks(
     remaining, sample_type = _check_arguments(shape, dtype, axis, arguments, context)
     batch = _batch_shape(shape, axis)
     if not prod(batch):
-        raise UsageError(context, f"the batch {list(batch)} has no rows", "rows >= 1")
+        problem = f"the batch of shape {list(batch)} has no rows"
+        raise UsageError(context, problem, "at least 1 row is required")
     prominence = remaining.pop("prominence")
     fmin, fmax = remaining.pop("fmin"), remaining.pop("fmax")
     validate_max_error(remaining.pop("max_error"))
@@ -134,12 +135,16 @@ def _check_arguments(
     check_choice("nan", remaining.pop("nan"), ("raise", "propagate"), context)
     del remaining["adapter"]
     if remaining.pop("spectrum", False):
-        problem, rule = "spectrum=True was passed", "spectra of chunks are not kept"
+        problem = "spectrum=True was passed"
+        rule = "welch_peaks returns no spectra for chunked arrays"
         raise UsageError(context, problem, rule, "use rlxweb.dask.welch for spectra")
     sample_type = resolve_precision(sample_dtype, precision, context)
     if not shape[axis]:
         raise UsageError(
-            context, "the signal has no samples", f"shape {shape}", "give T >= 1"
+            context,
+            "the signal has no samples",
+            f"its shape is {shape}",
+            "pass at least 1 sample",
         )
     remaining["fs"] = coerce_float("fs", remaining["fs"], context)
     return remaining, sample_type

@@ -131,7 +131,7 @@ class WelchStream:
         channels_text = f"{self.n_channels} channel{'s' * (self.n_channels != 1)}"
         return (
             f"WelchStream({channels_text} at {self.fs:g} Hz, "
-            f"{self.n_segments} segments of {self.nperseg} so far)"
+            f"{self.n_segments} segments of {self.nperseg} samples so far)"
         )
 
     @property
@@ -269,7 +269,7 @@ class WelchStream:
                 CONTEXT,
                 f"got a chunk of shape {list(array.shape)}",
                 f"the stream has {self.n_channels} channels",
-                f"pass ({self.n_channels}, samples)",
+                f"pass chunks of shape ({self.n_channels}, samples)",
             )
         sample_type = resolve_precision(array.dtype, self._precision, CONTEXT)
         if sample_type.compute_dtype.startswith("complex"):
@@ -291,7 +291,7 @@ class WelchStream:
             f"channel {row} is {float(array[row, index])} at sample {sample} "
             f"({sample / self.fs:.3f} s)",
             "the whole chunk was rejected",
-            Advice("repair it, or pass {} or 'propagate'", nan="skip"),
+            Advice("repair the chunk, or pass {} or 'propagate'", nan="skip"),
         )
 
     def _settle_dtype(self, array: Array) -> None:
@@ -306,9 +306,9 @@ class WelchStream:
         elif kind == "float64" and self._dtype == "float32":
             raise UsageError(
                 CONTEXT,
-                f"got a chunk of {array.dtype} in a stream of float32",
-                "samples are never narrowed automatically",
-                Advice("pass {} to the stream", precision="f32"),
+                f"the chunk is {array.dtype}, but the stream computes in float32",
+                "samples are never converted to float32 automatically",
+                Advice("create the stream with {}", precision="f32"),
             )
 
     async def _make_frames(
@@ -409,8 +409,9 @@ class WelchStream:
         except (KeyError, ValueError, TypeError) as error:
             raise UsageError(
                 f"{CONTEXT}.restored",
-                f"it is not the state of a stream ({type(error).__name__}: {error})",
-                f"expected the value of `state`, schema {SCHEMA}",
+                "the value is not the state of a stream "
+                f"({type(error).__name__}: {error})",
+                f"expected a result of `state()` with schema {SCHEMA}",
             ) from error
         return stream
 
@@ -428,6 +429,6 @@ class WelchStream:
         except (OSError, ValueError) as error:
             raise UsageError(
                 f"{CONTEXT}.load {shown(str(path))}",
-                f"the file cannot be read as a stream ({error})",
+                f"the file cannot be read as a saved stream ({error})",
             ) from error
         return cls.restored(state, **device)

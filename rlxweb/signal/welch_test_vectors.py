@@ -29,7 +29,7 @@ from rlxweb.signal.welch_engine import NUMPY_ENGINE
 _MAX_STORED_BYTES, _MAX_ROWS, _EXTREME_ROWS = 256 << 10, 8, 3
 _MAX_TRIES, _LINE_COUNT = 16, 6
 _UNDECIDED_NOTE = (
-    "the choice of strongest bins is not compared, because it depends on rounding"
+    "the strongest bins are not compared, because their choice depends on rounding"
 )
 
 

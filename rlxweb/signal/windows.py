@@ -146,7 +146,7 @@ def _chebwin(n: int, at: float) -> Window:
 def _dpss(n: int, nw: float) -> Window:
     """Return the first Slepian taper as a window, with a maximum of 1."""
     if not 0 < nw < n / 2:
-        raise ValueError(f"nw must be above 0 and below half the length, {n / 2:g}")
+        raise ValueError(f"nw must be above 0 and below {n / 2:g}")
     window = dpss(n, nw, 1, periodic=False).values[0]
     window = window / window.max()
     # The maximum of an even number lies between two samples.
@@ -206,7 +206,7 @@ def _parse_window(
     if not isinstance(name, str):
         raise UsageError(
             _CONTEXT,
-            f"{shown(window)} does not start with a name",
+            f"the window {shown(window)} does not start with a name",
             "",
             "pass a name or a tuple like ('kaiser', 8.6)",
         )
@@ -227,7 +227,7 @@ def _find_formula(name: str, n_params: int) -> Formula:
             _CONTEXT,
             f"no window is named {name!r}",
             f"known: {', '.join(window_names())}",
-            f"{suggestion} any other window can be passed as an array".lstrip(),
+            f"{suggestion} pass any other window as an array".lstrip(),
         )
     _, *parameters = signature(formula).parameters.values()
     required, allowed = sum(p.default is p.empty for p in parameters), len(parameters)
@@ -237,7 +237,7 @@ def _find_formula(name: str, n_params: int) -> Formula:
         )
         raise UsageError(
             _CONTEXT,
-            f"{name!r} got {n_params} parameters",
+            f"{name!r} got {n_params} parameter{'s' * (n_params != 1)}",
             f"expected {allowed_text}",
             Advice("pass its parameters: {}", window=(name, Blank("…")))
             if allowed
@@ -265,8 +265,8 @@ def get_window(window: WindowLike, n: int, *, periodic: bool = True) -> Window:
     except (TypeError, ValueError, ArithmeticError) as error:
         raise UsageError(
             _CONTEXT,
-            f"{name!r} does not accept {shown(params)}",
+            f"the window {name!r} does not accept the parameters {shown(params)}",
             str(error),
-            "pass plain numbers",
+            "pass plain numbers" if isinstance(error, TypeError) else "",
         ) from error
     return samples[:n]

@@ -195,7 +195,7 @@ class ChildProcess:
         if nbytes > self.limits.nbytes:
             used_gib, allowed_gib = nbytes / (1 << 30), self.limits.nbytes / (1 << 30)
             reason = (
-                f"it used {used_gib:.1f} GiB of memory; the limit is "
+                f"its process used {used_gib:.1f} GiB of memory; the limit is "
                 f"{allowed_gib:.1f} GiB"
             )
             self.ending = ChildEnding("out of memory", reason)

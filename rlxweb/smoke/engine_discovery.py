@@ -180,7 +180,7 @@ def _failed_listing(
     adapter_index: int | None = None,
 ) -> SmokeEngine:
     """Return the engine that stands for a listing whose process failed."""
-    reason = f"{listing.failure_reason}, while listing its adapters"
+    reason = f"{listing.failure_reason}, while listing the adapters"
     return SmokeEngine(
         device, adapter, adapter_index, fell=listing.failure_kind, why_fell=reason
     )

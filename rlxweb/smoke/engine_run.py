@@ -187,7 +187,7 @@ class EngineRun:
         if self._current_case:
             row = self.outcome.rows[self._current_case]
             row |= {"word": "wrong", "why": f"{status}: {reason}", "raised": status}
-            reason = f"{reason}, at {self._current_case}"
+            reason = f"{reason}, while running {self._current_case}"
         elif not self.outcome.is_open:
             reason = f"{reason}, while opening the device"
         self.outcome.events.append((status, reason))
@@ -203,7 +203,7 @@ class EngineRun:
             and self.outcome.events
             and not self.outcome.early_stop_reason
         ):
-            reason = f"after {self.outcome.events[-1][1]}"
+            reason = f"the engine failed earlier: {self.outcome.events[-1][1]}"
         for row in not_run:
             row["why"] = reason
 

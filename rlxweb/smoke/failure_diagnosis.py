@@ -63,7 +63,7 @@ def summarize_failures(rows: Sequence[RowFields]) -> str:
         return count
     op_names = ", ".join(ops[:_MAX_LISTED])
     more = f" and {len(ops) - _MAX_LISTED} more" if len(ops) > _MAX_LISTED else ""
-    return f"{count}, in {op_names}{more}"
+    return f"{count}, in the ops {op_names}{more}"
 
 
 def _describe_common_value(
@@ -83,7 +83,8 @@ def _describe_common_value(
         return ""
     if len(same_value) == len(wrong):
         return f"all cases of {value}, and no others"
-    return f"only cases of {value}, where {len(same_value) - len(wrong):,} are right"
+    right_count = len(same_value) - len(wrong)
+    return f"only cases of {value}, but {right_count:,} cases of {value} are right"
 
 
 def first_wrong_lines(rows: Sequence[RowFields]) -> Iterator[str]:

@@ -44,7 +44,10 @@ class FaultInjector:
         kind, _, pattern = text.partition(":")
         if kind and kind not in (*_FAULTS, "kernel", "open"):
             known_kinds = [*_FAULTS, "kernel", "open"]
-            hint = did_you_mean(kind, known_kinds) or f"known: {', '.join(known_kinds)}"
+            hint = (
+                did_you_mean(kind, known_kinds)
+                or f"known kinds: {', '.join(known_kinds)}"
+            )
             raise UsageError("sabotage", f"unknown kind {kind!r}", hint=hint)
         return cls(kind, parse_pattern(pattern), write)
 

@@ -152,8 +152,8 @@ def _first_wrong_text(row: Mapping[str, Any]) -> str:
         return ""
     index, got, want = first_wrong["at"], first_wrong["got"], first_wrong["want"]
     return (
-        f"first wrong at {index}: expected {want}, got {got}; "
-        f"inputs {row.get('inputs')}"
+        f"first wrong element at {index}: expected {want}, got {got}; inputs "
+        f"{row.get('inputs')}"
     )
 
 

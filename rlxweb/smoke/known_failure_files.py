@@ -53,7 +53,10 @@ def read_known_failures(path: str) -> list[KnownFailure]:
         text = Path(path).read_text("utf-8")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        hint = 'give a TOML file, or "none" to disable the file of the package'
+        hint = (
+            'pass a TOML file, or "none" to ignore the known failures packaged with '
+            "rlxweb"
+        )
         raise RecordingError(f"reading {path!r}", reason, hint=hint) from error
     return parse_known_failures(text, path)
 
@@ -78,7 +81,10 @@ def parse_known_failures(text: str, source_name: str) -> list[KnownFailure]:
     if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
         line = _first_matching_line(text, r"\s*\[?\s*failure\b")
         raise _file_error(
-            source_name, line, "failure must be a list of tables", "write [[failure]]"
+            source_name,
+            line,
+            "'failure' must be a list of tables",
+            "write each known failure as a [[failure]] table",
         )
     # Tables written in another way (failure = [{…}]) are all told by the first line.
     starts = _matching_lines(text, r"\s*\[\[\s*failure\s*\]\]")
@@ -96,38 +102,44 @@ def _parse_entry(
     for name, value in entry.items():
         line_number = _first_matching_line(text, rf"\s*{re.escape(name)}\s*=", start)
         if name not in ENTRY_KEYS:
-            hint = did_you_mean(name, ENTRY_KEYS) or f"known: {', '.join(ENTRY_KEYS)}"
+            hint = (
+                did_you_mean(name, ENTRY_KEYS) or f"known keys: {', '.join(ENTRY_KEYS)}"
+            )
             raise _file_error(
                 source_name, line_number, f"unknown key {name!r}", "", hint
             )
         value_type = bool if name == "flaky" else str
         if not isinstance(value, value_type) or value == "":
-            rule = (
-                "true or false" if value_type is bool else "a string that is not empty"
-            )
+            rule = "true or false" if value_type is bool else "a non-empty string"
             raise _file_error(
-                source_name, line_number, f"{name} = {value!r}", f"it must be {rule}"
+                source_name,
+                line_number,
+                f"{name} = {value!r}",
+                f"{name} must be {rule}",
             )
         if name == "versions" and VERSION_COMPARISON.sub("", str(value)).strip(" ,"):
             raise _file_error(
                 source_name,
                 line_number,
                 f"versions = {value!r}",
-                'it must have the form ">=22.3, <23"',
+                'versions must have the form ">=22.3, <23"',
             )
     for name in ("reason", "evidence"):
         if name not in entry:
             raise _file_error(
-                source_name, start, f"this failure has no {name}", f"{name} is required"
+                source_name,
+                start,
+                f"this [[failure]] table has no key {name!r}",
+                f"the key {name!r} is required",
             )
     for names, subject in ((ENGINE_KEYS, "an engine"), (CASE_KEYS, "a case")):
         if not any(name in entry for name in names):
             raise _file_error(
                 source_name,
                 start,
-                f"this failure has no key that selects {subject}",
+                f"this [[failure]] table has no key that selects {subject}",
                 "",
-                f"add one of {', '.join(names)}",
+                f"add one of these keys: {', '.join(names)}",
             )
     return KnownFailure(**entry, where=f"{source_name}:{start}")
 

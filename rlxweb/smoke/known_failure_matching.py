@@ -164,5 +164,7 @@ def _mark_row(row: dict[str, Any], failures: Sequence[KnownFailure]) -> dict[str
         return row | {"word": "known", "known": known}
     if all(failure.flaky for failure in matching):
         return row
-    reason = f"it is listed as a known failure: {known['reason']} ({known['where']})"
+    reason = (
+        f"this case is listed as a known failure: {known['reason']} ({known['where']})"
+    )
     return row | {"word": "unexpected pass", "why": reason, "known": known}

@@ -66,8 +66,9 @@ class _PatternParser:
         return UsageError(
             f"-k {self._text!r}",
             reason,
-            "use words with and, or, not, parentheses; * and ? match any characters",
-            "write it like -k 'softmax and not views'",
+            "a pattern consists of words, 'and', 'or', 'not' and parentheses; in a "
+            "word, * matches any characters and ? matches one",
+            "use a pattern such as -k 'softmax and not views'",
         )
 
     def _advance(self) -> None:
@@ -94,7 +95,8 @@ class _PatternParser:
         """Parse a word, a negation or a group in parentheses."""
         word = self.token
         if word in ("", ")", "and", "or"):
-            raise self.syntax_error(f"a word is missing before {word or 'the end'!r}")
+            position = f"before {word!r}" if word else "at the end"
+            raise self.syntax_error(f"a word is missing {position}")
         self._advance()
         if word == "not":
             return _not_pattern(self._parse_operand())

@@ -25,6 +25,11 @@ ChangeKind = Literal[
     "other driver",
 ]
 CHANGE_ORDER: tuple[ChangeKind, ...] = ChangeKind.__args__  # type: ignore[attr-defined]
+_CHANGE_LABELS = {
+    "became known": "became a known failure",
+    "is refused now": "now refused",
+    "is not refused any more": "no longer refused",
+}
 SLOWDOWN_RATIO = 1.5
 NOISE_FLOOR_MS = 1.0
 _FAILED_WORDS = ("wrong", "crashed", "hung", "out of memory", "lost")
@@ -43,6 +48,11 @@ class ReportChange:
     engine: str
     subject: str
     said: str
+
+
+def change_label(kind: str) -> str:
+    """Return a kind of change in the words that people are shown."""
+    return _CHANGE_LABELS.get(kind, kind)
 
 
 def compare_reports(

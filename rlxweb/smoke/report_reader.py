@@ -33,7 +33,7 @@ def read_report(path: str) -> dict[str, Any]:
             context,
             f"got schema {schema!r}",
             f"expected {SCHEMA!r}",
-            "give a report that `rlxweb smoke` wrote as JSON",
+            "pass a JSON report written by `rlxweb smoke`",
         )
     report: dict[str, Any] = document
     _check_fields(context, report, {"engines": list}, "the report")
@@ -53,7 +53,9 @@ def _check_fields(
         if not isinstance(value, value_type):
             raise UsageError(
                 context,
-                f"{subject} has no {name!r}",
-                f"expected a {value_type.__name__}",
-                "give a report that `rlxweb smoke` wrote as JSON",
+                f"{subject} has no {name!r}"
+                if value is None
+                else f"{name!r} of {subject} has type {type(value).__name__}",
+                f"expected type {value_type.__name__}",
+                "pass a JSON report written by `rlxweb smoke`",
             )

@@ -89,7 +89,7 @@ def compare_to_numpy(
     index = tuple(int(i) for i in np.argwhere(~is_right)[0])
     reason = (
         f"{wrong_count} of {got.size} elements are wrong, first at {index}: "
-        f"expected {expected[index]} (NumPy, within a relative "
+        f"expected {expected[index]} (from NumPy, with a relative tolerance of "
         f"{RELATIVE_TOLERANCE:g}), got {got[index]}"
     )
     return ComparisonResult(

@@ -95,7 +95,10 @@ async def check_case(
     unsupported_dtypes = case_run.dtypes - backend.target.array_dtypes
     if unsupported_dtypes:
         names = ", ".join(sorted(d.value for d in unsupported_dtypes))
-        return Verdict("wrong", f"it computed in {names}, which it does not support")
+        return Verdict(
+            "wrong",
+            f"the result was computed in {names}, which the engine does not support",
+        )
     return _judge_run(trial, case_run, corrupt_output)
 
 
@@ -167,7 +170,7 @@ def _judge_run(
         comparison = trial.judge(case_run.repeated_outputs)
         if comparison.reason:
             reason = (
-                f"the first run was right, a later run was not: {comparison.reason}"
+                f"the first run was right, but a later run was not: {comparison.reason}"
             )
             comparison = replace(comparison, reason=reason)
     word: VerdictWord = "wrong" if comparison.reason else "right"

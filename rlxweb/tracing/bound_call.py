@@ -73,14 +73,14 @@ class BoundCall:
                     raise ShapeError(
                         f"{self._function!r}",
                         f"got {leaf}",
-                        f"the first call had {first_leaf}, and all calls must match it",
-                        "pass every batch with the same shapes and dtypes",
+                        f"all calls must match the first call, which had {first_leaf}",
+                        "pass every batch with the shapes and dtypes of the first",
                     )
             return self._entry.program.feeds(arguments.arrays)
         raise ShapeError(
             f"{self._function!r}",
-            "the structure of the arguments differs from the first call",
-            hint="pass every batch with the same structure",
+            "the structure of the arguments differs from that of the first call",
+            hint="pass every batch with the structure of the first",
         )
 
     def __call__(self, *args: Any, stay: int = 0) -> Any:

@@ -35,12 +35,12 @@ def callable_signature(function: Any, context: str) -> Signature:
     """
     if not callable(function):
         received = f"got {describe_type(function)}"
-        raise UsageError(context, received, "expected a function on arrays")
+        raise UsageError(context, received, "expected a function that accepts arrays")
     if isinstance(function, MethodDescriptorType):
         owner_class, name = function.__objclass__, function.__name__
         if issubclass(np.ndarray, owner_class):
             problem = f"{owner_class.__name__}.{name} accepts only NumPy arrays"
-            rule = "a traced function passes traced arrays"
+            rule = "rlxweb calls the function with traced arrays"
             raise UsageError(context, problem, rule, f"pass lambda x: x.{name}()")
     try:
         return signature(function)

@@ -248,9 +248,15 @@ def _pad(
             f"expected one of {', '.join(_PAD_MODES)}",
         )
     value = options.pop("constant_values", 0)
-    if options.pop("reflect_type", "even") != "even" or options:
+    reflect_type = options.pop("reflect_type", "even")
+    if reflect_type != "even" or options:
+        unsupported = (
+            f"{next(iter(options))}="
+            if reflect_type == "even"
+            else f"reflect_type={reflect_type!r}"
+        )
         raise trace_error(
-            "np.pad", "odd reflections are not supported in a traced function"
+            "np.pad", f"{unsupported} is not supported in a traced function"
         )
     if not isinstance(value, int | float | complex | np.number):
         raise trace_error("np.pad", "constant_values must be one number")
@@ -382,7 +388,9 @@ def _split(t: Trace, ary: Any, indices_or_sections: Any, axis: int = 0) -> Any:
     x = t.as_traced(ary)
     size, sections = x.shape[normalize_axis(axis, x.ndim)], indices_or_sections
     if isinstance(sections, int | np.integer) and (sections < 1 or size % sections):
-        problem = f"an axis of {size} cannot be split into {sections} equal parts"
+        problem = (
+            f"an axis of {size} elements cannot be split into {sections} equal parts"
+        )
         hint = "use np.array_split for unequal parts"
         raise trace_error("np.split", problem, hint=hint)
     return array_split(t, x, sections, axis)
@@ -423,8 +431,11 @@ def _sliding_window_view(
     array = t.as_traced(x)
     sizes = _as_tuple(window_shape)
     if axis is None and len(sizes) != array.ndim:
-        problem = f"got {len(sizes)} window sizes for {array.ndim} axes without axis="
-        raise trace_error("np.lib.stride_tricks.sliding_window_view", problem)
+        raise trace_error(
+            "np.lib.stride_tricks.sliding_window_view",
+            f"got {len(sizes)} window sizes for {array.ndim} axes",
+            hint="pass one window size per axis, or select the axes with axis=",
+        )
     axes = (
         tuple(range(array.ndim))
         if axis is None

@@ -100,7 +100,7 @@ def jvp(
         return tangent_graph(fn, wrt, f"jvp of graph '{fn.name}'")
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         problem = f"got {describe_type(primals)} and {describe_type(tangents)}"
-        rule = "expected tuples of arguments and tangents"
+        rule = "expected a tuple of arguments and a tuple of tangents"
         raise UsageError("jvp", problem, rule)
     if len(primals) != len(tangents):
         raise UsageError(
@@ -179,18 +179,26 @@ class _TracedDerivative:
         )
         trace = current_trace()
         if trace is None or not leaves:
-            raise trace_error(self._context, "no argument is an array")
+            raise trace_error(
+                self._context, "none of the differentiated arguments is an array"
+            )
         return tree, [self._make_variable(trace, path, x) for path, x in leaves]
 
     def _make_variable(self, trace: Trace, path: str, x: Any) -> TracedArray:
         array: TracedArray = trace.as_traced(x)
         if array.dtype.kind != "f":
-            hint = "remove it from argnums, or pass it as floats"
+            hint = "pass a floating-point array, or remove the argument from argnums"
             if array.dtype.kind == "c":
-                hint = "pass x.real and x.imag, and combine them inside the function"
+                hint = (
+                    "pass x.real and x.imag as separate arguments, and combine them "
+                    "inside the function"
+                )
             problem = f"{path} is {array.dtype} {format_shape(array.shape)}"
             raise trace_error(
-                self._context, problem, "derivatives require real floats", hint
+                self._context,
+                problem,
+                "derivatives require a real floating-point dtype",
+                hint,
             )
         return TracedArray(trace, trace.graph.identity(array.re), None, array.dtype)
 
@@ -211,7 +219,7 @@ class _ReverseDerivative(_TracedDerivative):
         self._with_value = with_value
         positions = argnums if isinstance(argnums, tuple | list) else (argnums,)
         if not positions or not all(type(n) is int for n in positions):
-            rule = "expected one or more argument positions"
+            rule = "expected one or more integer argument positions"
             raise UsageError(self._context, f"argnums is {shown(argnums)}", rule)
         self._positions = tuple(positions)
         self.__signature__ = self._signature
@@ -224,7 +232,9 @@ class _ReverseDerivative(_TracedDerivative):
             if not -count <= n < count:
                 problem = f"argnums contains {n}"
                 raise UsageError(
-                    self._context, problem, f"got {count} positional arguments"
+                    self._context,
+                    problem,
+                    f"the number of positional arguments is {count}",
                 )
         return [n % count for n in self._positions]
 
@@ -252,7 +262,7 @@ class _ReverseDerivative(_TracedDerivative):
             raise trace_error(
                 self._context,
                 f"the function returned {describe_type(result)}",
-                "with has_aux=True it must return (result, other data)",
+                "with has_aux=True the function must return (result, other data)",
             )
         return result
 
@@ -264,8 +274,9 @@ class _ReverseDerivative(_TracedDerivative):
             raise trace_error(
                 self._context,
                 f"the function returned {format_shape(result.shape)} {result.dtype}",
-                "a gradient requires a single float",
-                "return its sum or mean, or use rlxweb.jvp",
+                "a gradient requires a scalar result (shape []) of a floating-point "
+                "dtype",
+                "return the sum or mean of the result, or use rlxweb.jvp",
             )
         try:
             grads = trace.graph.gradients([result.re], [x.re for x in variables])
@@ -343,7 +354,7 @@ class _ForwardDerivative(_TracedDerivative):
                 raise trace_error(
                     self._context,
                     problem,
-                    f"its array has shape {format_shape(x.shape)}",
+                    f"the corresponding array has shape {format_shape(x.shape)}",
                 )
             tangents.append(tangent.re)
         return tangents

@@ -141,7 +141,8 @@ class Function(Generic[P, R]):
             if captured.param
         ]
         if entry.program.graph is None:
-            return "\n".join([*lines, "  no result depends on the arrays"])
+            note = "  there is no graph, because no result depends on any array"
+            return "\n".join([*lines, note])
         return "\n".join(
             [*lines, run_blocking(self._get_compiled(entry, arguments)).explain()]
         )
@@ -168,7 +169,7 @@ class Function(Generic[P, R]):
         raise Unsupported(
             f"pickle of {self._context}",
             "a traced function holds device memory",
-            hint="pickle f.__wrapped__ and wrap it again after loading",
+            hint="pickle f.__wrapped__, and apply rlxweb.function to it after loading",
         )
 
     def held(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall:
@@ -256,7 +257,8 @@ class Function(Generic[P, R]):
 
     def _copy_graph(self, entry: TracedSignature) -> Graph:
         if entry.program.graph is None:
-            raise UsageError(self._context, "no result depends on the arrays")
+            problem = "there is no graph, because no result depends on any array"
+            raise UsageError(self._context, problem)
         return entry.program.graph.copy()
 
     async def _run(self, arguments: FlattenedArguments) -> Any:
@@ -447,7 +449,8 @@ def function(
                 "function",
                 f"got {describe_type(fn)}",
                 "expected a function",
-                "apply this decorator below it",
+                "put @function directly above `def`, below @staticmethod or "
+                "@classmethod",
             )
         return Function(fn, options)
 

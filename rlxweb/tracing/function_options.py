@@ -44,7 +44,7 @@ class FunctionOptions:
         self.dims = {path: tuple(shape) for path, shape in (dims or {}).items()}
         self.maxsize = coerce_integer("maxsize", maxsize, context)
         if self.maxsize < 1:
-            raise UsageError(context, f"maxsize is {maxsize}", "must be >= 1")
+            raise UsageError(context, f"maxsize is {maxsize}", "maxsize must be >= 1")
         self.keep = coerce_bool("keep", keep, context)
         self.strict = coerce_bool("strict", strict, context)
 
@@ -52,13 +52,17 @@ class FunctionOptions:
         """Check that dims and static_argnames name arguments of the function. Errors
         UsageError for a name it has not.
         """
+        names = ", ".join(signature.parameters)
+        rule = (
+            f"the arguments are {names}" if names else "the function has no arguments"
+        )
         for path in self.dims:
             argument_name = path.partition("[")[0].partition(".")[0]
             if argument_name not in signature.parameters:
                 raise UsageError(
                     context,
-                    f"dims refers to {shown(path)}",
-                    f"the arguments are {', '.join(signature.parameters) or 'none'}",
+                    f"dims refers to the unknown argument {shown(path)}",
+                    rule,
                     did_you_mean(argument_name, signature.parameters),
                 )
         has_var_keywords = any(
@@ -68,7 +72,7 @@ class FunctionOptions:
             if name not in signature.parameters and not has_var_keywords:
                 raise UsageError(
                     context,
-                    f"static_argnames contains {shown(name)}",
-                    f"the arguments are {', '.join(signature.parameters) or 'none'}",
+                    f"static_argnames contains the unknown argument {shown(name)}",
+                    rule,
                     did_you_mean(str(name), signature.parameters),
                 )

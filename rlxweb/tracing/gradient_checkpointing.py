@@ -28,7 +28,9 @@ def checkpoint(fn: Any) -> Any:
     """
     if not callable(fn):
         problem = f"got {describe_type(fn)}"
-        raise UsageError("checkpoint", problem, "expected a function on arrays")
+        raise UsageError(
+            "checkpoint", problem, "expected a function that accepts arrays"
+        )
 
     @wraps(fn)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:

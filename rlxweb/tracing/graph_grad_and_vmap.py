@@ -125,7 +125,7 @@ def _prepare_scalar_graph(
     Raises UsageError for an order below 1, ShapeError, GraphError.
     """
     if coerce_integer("order", order, context) < 1:
-        raise UsageError(context, f"order is {order}", "must be >= 1")
+        raise UsageError(context, f"order is {order}", "order must be >= 1")
     require_graph(graph, context)
     result = graph.copy()
     outputs = [result.tensor(i) for i in result.outputs]
@@ -136,12 +136,13 @@ def _prepare_scalar_graph(
 
 
 def _scalar_output_error(outputs: Sequence[Tensor], context: str) -> ShapeError:
-    shapes = ", ".join(format_shape(y.shape) for y in outputs) or "none"
+    shapes = ", ".join(format_shape(y.shape) for y in outputs)
     return ShapeError(
         context,
-        f"the outputs are {shapes}",
-        "a gradient requires a single float",
-        "sum or average it in the graph, or use Graph.gradients",
+        f"the outputs have shapes {shapes}" if outputs else "the graph has no outputs",
+        "a gradient requires exactly one output, with one element and a floating-point "
+        "dtype",
+        "sum or average the output in the graph, or use Graph.gradients",
     )
 
 
@@ -190,7 +191,9 @@ def _differentiated_tensors(
         leaves = graph.named("param") or graph.named("input")
         selected = {n: node for n, node in leaves.items() if node.type.dtype.is_float}
         if not selected:
-            raise GraphError(context, "the graph has no float params or inputs")
+            raise GraphError(
+                context, "the graph has no floating-point params or inputs"
+            )
     else:
         selected = _find_leaf_nodes(
             graph, [wrt] if isinstance(wrt, str) else wrt, context
@@ -207,7 +210,9 @@ def _find_leaf_nodes(
             raise GraphError(
                 context,
                 f"the graph has no input or param {shown(name)}",
-                f"its inputs and params are {', '.join(leaf_nodes) or 'none'}",
+                f"its inputs and params are {', '.join(leaf_nodes)}"
+                if leaf_nodes
+                else "it has no inputs or params",
                 did_you_mean(str(name), leaf_nodes),
             )
     return {name: leaf_nodes[name] for name in names}

@@ -123,7 +123,7 @@ def hvp(
         return hessian_product_graph(fn, wrt, f"hvp of graph '{fn.name}'")
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         problem = f"got {describe_type(primals)} and {describe_type(tangents)}"
-        rule = "expected tuples of arguments and tangents"
+        rule = "expected a tuple of arguments and a tuple of tangents"
         raise UsageError("hvp", problem, rule)
     if not primals:
         raise UsageError("hvp", "got no arguments", "expected at least one")
@@ -182,8 +182,10 @@ class _Jacobian(_ReverseDerivative):
             if isinstance(static_value, int)
         ]
         if wrong:
-            rule = "a Jacobian requires real floats"
-            rule += "" if self._operation == "jacrev" else " or complex numbers"
+            real_or_complex = (
+                "real" if self._operation == "jacrev" else "real or complex"
+            )
+            rule = f"a Jacobian requires a {real_or_complex} floating-point dtype"
             raise trace_error(self._context, f"the function returned {wrong[0]}", rule)
 
     def _jacobian_blocks(

@@ -31,7 +31,9 @@ def _lapack_operands(t: Trace, name: str, *values: Any) -> list[TracedArray]:
     common_dtype = np.result_type(*(x.dtype for x in arrays))
     if common_dtype == np.float16:
         raise trace_error(
-            name, "NumPy cannot solve float16 systems", hint="cast to float32"
+            name,
+            "NumPy's linear algebra does not support float16",
+            hint="cast the operands to float32",
         )
     common_dtype = (
         t.effective_dtype(np.float64) if common_dtype.kind in "biu" else common_dtype

@@ -154,8 +154,11 @@ def _contract_pair(
     label_sizes = dict(zip(x_labels, x.shape, strict=True))
     for letter, count in zip(y_labels, y.shape, strict=True):
         if label_sizes.setdefault(letter, count) not in (count, 1) and count != 1:
-            problem = f"axis '{letter}' has {label_sizes[letter]} and {count} elements"
-            raise trace_error("np.einsum", problem)
+            raise trace_error(
+                "np.einsum",
+                f"label '{letter}' names axes of {label_sizes[letter]} and {count} "
+                f"elements",
+            )
         label_sizes[letter] = max(label_sizes[letter], count)
 
     def arrange_axes(
@@ -219,7 +222,9 @@ def einsum(
     """Implement `numpy.einsum` for traced arrays."""
     if not operands or not isinstance(operands[0], str):
         raise trace_error(
-            "np.einsum", "the subscripts are lists", hint="pass them as a string"
+            "np.einsum",
+            "the subscripts are not a string",
+            hint="pass the subscripts as a string",
         )
     subscripts, *arrays = operands
     tensors = to_common_dtype(t, arrays, dtype)
@@ -240,8 +245,11 @@ def _expand_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str]
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        problem = f"got {len(terms)} terms in '{subscripts}' for {len(ranks)} operands"
-        raise trace_error("np.einsum", problem)
+        raise trace_error(
+            "np.einsum",
+            f"'{subscripts}' names {len(terms)} operands",
+            f"got {len(ranks)} operands",
+        )
     unused_labels = [c for c in string.ascii_letters if c not in subscripts]
     ellipsis_ranks = [
         rank - len(term.replace("...", "")) if "..." in term else 0
@@ -266,7 +274,7 @@ def _expand_subscripts(subscripts: str, ranks: Sequence[int]) -> tuple[list[str]
     for term, rank in zip(terms, ranks, strict=True):
         if len(term) != rank:
             problem = (
-                f"'{subscripts}': {len(term)} letters for an operand of rank {rank}"
+                f"'{subscripts}' names {len(term)} axes of an operand of rank {rank}"
             )
             raise trace_error("np.einsum", problem)
     return terms, right.replace("...", ellipsis_labels)
@@ -314,7 +322,7 @@ def _cross(
     x, y = moveaxis(t, x, axisa, -1), moveaxis(t, y, axisb, -1)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
         problem = f"the vectors have {x.shape[-1]} and {y.shape[-1]} elements"
-        raise trace_error("np.cross", problem, "expected 3")
+        raise trace_error("np.cross", problem, "expected 3 elements each")
     result = np.stack(
         [
             x[..., m] * y[..., n] - x[..., n] * y[..., m]
@@ -371,10 +379,11 @@ def _correlate_vectors(t: Trace, a: Any, v: Any, mode: str, name: str) -> Any:
     n, m = x.shape[0], y.shape[0]
     widths = {"full": (m - 1, m - 1), "same": (m // 2, (m - 1) // 2), "valid": (0, 0)}
     if mode not in widths:
-        raise trace_error(name, f"mode={mode!r}", "expected full, same or valid")
+        raise trace_error(name, f"mode={mode!r}", "expected 'full', 'same' or 'valid'")
     if mode != "full" and m > n:
-        problem = f"mode={mode!r} with vectors of {n} and {m} values"
-        raise trace_error(name, problem, hint="pass the longer one first")
+        problem = f"the vectors have {n} and {m} elements"
+        rule = f"mode={mode!r} requires the longer vector first"
+        raise trace_error(name, problem, rule, "swap the two arguments")
     padded: Any = np.pad(x, widths[mode])
     windows = np.lib.stride_tricks.sliding_window_view(padded, m)
     return matmul(t, windows, np.conjugate(y))

@@ -67,7 +67,7 @@ class _GraphOpFunction:
                 f"nn.{self._name}",
                 f"an argument has dtype {array.dtype}",
                 "graph ops require real arrays",
-                "pass x.real and x.imag",
+                "pass a real array, such as x.real or x.imag",
             )
         return array.re
 
@@ -95,7 +95,7 @@ class NnNamespace:
         return sorted(_op_names())
 
     def __repr__(self) -> str:
-        return f"<rlxweb.nn: {len(_op_names())} ops of a graph, as functions on arrays>"
+        return f"<rlxweb.nn: {len(_op_names())} graph ops as functions of arrays>"
 
 
 @cache

@@ -33,16 +33,16 @@ COMPLEX_UFUNCS: dict[np.ufunc, Implementation] = {}
 _UNSUPPORTED_ARGUMENTS = {
     "out": "use the returned result",
     "where": "apply np.where to the input first, with a neutral value",
-    "initial": "combine it with the result: np.maximum(x.max(), initial)",
+    "initial": "combine initial with the result, as in np.maximum(x.max(), initial)",
     "order": "pass order='C', the only supported order",
     "casting": "cast the operands first: x.astype(dtype)",
-    "weights": "multiply by the weights and sum",
-    "overwrite_input": "leave it out",
-    "mode": "leave it out: out-of-range indices raise an error",
-    "kind": "leave it out: equal values keep their order",
-    "subok": "leave it out",
-    "copy": "leave it out",
-    "like": "leave it out",
+    "weights": "multiply by the weights, then sum",
+    "overwrite_input": "omit this argument",
+    "mode": "omit this argument: out-of-range indices raise an error",
+    "kind": "omit this argument: equal values keep their order",
+    "subok": "omit this argument",
+    "copy": "omit this argument",
+    "like": "omit this argument",
 }
 _NEUTRAL_VALUES = (None, np._NoValue, "C", "K", "A", "raise", "same_kind", "unsafe")
 
@@ -105,7 +105,8 @@ def _is_neutral(key: str, value: Any) -> bool:
 def _argument_error(name: str, key: str, value: Any) -> TraceError:
     problem = f"{key}= is not supported in a traced function"
     if key not in _UNSUPPORTED_ARGUMENTS:
-        return trace_error(name, problem, hint="leave it out, or do it in steps")
+        hint = "omit this argument, or compute its effect with separate operations"
+        return trace_error(name, problem, hint=hint)
     return trace_error(name, problem, hint=_UNSUPPORTED_ARGUMENTS[key])
 
 
@@ -177,9 +178,9 @@ def no_graph_form_error(name: str) -> TraceError:
     hint = _ALTERNATIVES.get(name) or did_you_mean(name, known_names)
     return trace_error(
         name,
-        "it is not supported in a traced function",
+        "this operation is not supported in a traced function",
         "a traced function can call only NumPy functions that a graph can express",
-        hint or "use other functions, or call it outside the traced function",
+        hint or "use other functions, or call this one outside the traced function",
     )
 
 
@@ -198,6 +199,8 @@ _ALTERNATIVES = {
     "np.place": "use np.where(condition, value, x)",
     "np.copyto": "use np.where(condition, value, x)",
     "np.put_along_axis": "use np.where(condition, value, x)",
-    "np.array_equal": "use (a == b).all(), read it outside the traced function",
-    "np.allclose": "use np.isclose(a, b).all(), read it outside the traced function",
+    "np.array_equal": "use (a == b).all(), and read the result outside the traced "
+    "function",
+    "np.allclose": "use np.isclose(a, b).all(), and read the result outside the traced "
+    "function",
 }

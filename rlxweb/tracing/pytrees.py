@@ -117,7 +117,9 @@ def flatten_tree(
         leaves.append((path, value))
         return _ARRAY_LEAF
     if depth > MAX_DEPTH:
-        raise UsageError(path[:80], f"it is nested more than {MAX_DEPTH} levels deep")
+        raise UsageError(
+            path[:80], f"the value is nested more than {MAX_DEPTH} levels deep"
+        )
     kind, names, named_children = _container_children(value)
     if not kind:
         return PyTree("static", key_of_static(value, path), value=value)
@@ -178,9 +180,11 @@ def static_key(value: Any, path: str) -> Hashable:
     except TypeError:
         raise UsageError(
             path,
-            f"{describe_type(value)} is not an array and not hashable: {shown(value)}",
-            "arguments that are not arrays are part of the call's signature",
-            "pass a tuple or a frozen dataclass, or capture it in a closure",
+            f"{shown(value)} is {describe_type(value)}, which is neither an array nor "
+            "hashable",
+            "arguments that are not arrays are part of the call's signature and must "
+            "be hashable",
+            "pass a tuple or a frozen dataclass, or capture the value in a closure",
         ) from None
     return type(value), value
 

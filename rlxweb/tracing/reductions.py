@@ -128,7 +128,7 @@ def require_real(t: Trace, a: Any, function_name: str) -> Any:
     """Return a value as a real traced array. Errors  TraceError for a complex one."""
     x = t.as_traced(a)
     if x.im is not None:
-        problem = f"{x.dtype} is not supported in a traced function"
+        problem = f"this operation on {x.dtype} is not supported in a traced function"
         raise trace_error(
             function_name, problem, hint="use np.abs(x), x.real or x.imag"
         )

@@ -203,11 +203,13 @@ def _searchsorted(
 ) -> Any:
     if sorter is not None:
         problem = "sorter= is not supported in a traced function"
-        raise trace_error("np.searchsorted", problem, hint="sort first")
+        raise trace_error("np.searchsorted", problem, hint="sort the array first")
     table, values = to_common_dtype(t, (a, v))
     common_dtype = table.dtype
     if table.ndim != 1:
-        raise trace_error("np.searchsorted", f"a has {table.ndim} axes", "expected 1")
+        raise trace_error(
+            "np.searchsorted", f"a has rank {table.ndim}", "expected rank 1"
+        )
     result = t.graph.searchsorted(
         t.real_tensor(table, common_dtype), t.real_tensor(values, common_dtype), side
     )
@@ -224,8 +226,9 @@ def _round(t: Trace, a: Any, decimals: int = 0, out: Any = None) -> Any:
     x: Any = t.as_traced(a)
     if x.dtype.kind in "biu":
         if decimals < 0:
-            problem = f"decimals={decimals} is not supported for traced {x.dtype}"
-            raise trace_error("np.round", problem)
+            problem = f"decimals={decimals} is not supported in a traced function"
+            rule = f"for {x.dtype}, decimals must be >= 0"
+            raise trace_error("np.round", problem, rule)
         return x.copy()
     if not decimals:
         return np.rint(x)

@@ -42,7 +42,7 @@ def _diff(
         raise trace_error(
             "np.diff",
             "prepend= and append= are not supported in a traced function",
-            hint="use np.concatenate",
+            hint="extend the array with np.concatenate",
         )
     for _ in range(n):
         leading_slices = (slice(None),) * diff_axis
@@ -230,9 +230,15 @@ def _gradient(
     steps = list(varargs) * len(axes) if len(varargs) == 1 else list(varargs)
     steps = steps or [1.0] * len(axes)
     are_numbers = all(isinstance(spacing, int | float) for spacing in steps)
-    if edge_order != 1 or not are_numbers or len(steps) != len(axes):
-        problem = "a traced function supports only one number as spacing per axis"
+    if edge_order != 1:
+        problem = f"edge_order={edge_order} is not supported in a traced function"
         raise trace_error("np.gradient", problem, hint="pass edge_order=1")
+    if not are_numbers or len(steps) != len(axes):
+        problem = f"got {len(steps)} spacings for {len(axes)} axes"
+        if not are_numbers:
+            problem = "a spacing is not a Python number"
+        rule = "a traced function supports only one number per axis as spacing"
+        raise trace_error("np.gradient", problem, rule)
     gradients = [
         _finite_differences(x, gradient_axis, step)
         for gradient_axis, step in zip(axes, steps, strict=True)
@@ -291,7 +297,10 @@ def _sorted_rows(t: Trace, name: str, a: Any, axis: Axis) -> tuple[Any, Any]:
     count = numel([x.shape[n] for n in axes])
     if not isinstance(count, int) or not count:
         problem = f"got {count} values"
-        rule = "expected a known number of values, at least one"
+        rule = (
+            "expected at least one value; the number of values must be known while "
+            "tracing"
+        )
         raise trace_error(name, problem, rule)
     rows = x.transpose((*kept_axes, *axes)).reshape(
         (*(x.shape[n] for n in kept_axes), count)
@@ -472,7 +481,7 @@ def _compute_quantiles(
     without_nan: bool,
 ) -> Any:
     if isinstance(q, TracedArray):
-        raise trace_error(name, "q is computed", hint="pass it as a Python number")
+        raise trace_error(name, "q is a traced array", hint="pass a Python number")
     if method not in _INTERPOLATED_METHODS + _DISCRETE_METHODS:
         rule = f"expected one of {', '.join(_INTERPOLATED_METHODS + _DISCRETE_METHODS)}"
         raise trace_error(name, f"method is {method!r}", rule)

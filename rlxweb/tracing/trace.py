@@ -165,10 +165,11 @@ class Trace:
         if value.trace is self and self.is_open:
             return value
         raise trace_error(
-            "an array of a traced function",
-            "it belongs to another call, which has ended",
-            "traced arrays are valid only during their call",
-            "return it from the function, and pass it as an argument",
+            "use of a traced array",
+            "the array belongs to another call, which has ended",
+            "a traced array is valid only during the call that created it",
+            "return the array from the function that created it, and pass the result "
+            "as an argument",
         )
 
     def as_traced(self, value: Any, dtype: NumpyDtype | None = None) -> Any:
@@ -334,7 +335,7 @@ class Trace:
     def _index_tensor(self, index: TracedArray) -> Tensor:
         """Return computed indices as the graph takes them. Errors  IndexError."""
         if self.require_current(index).dtype.kind not in "iu":
-            problem = f"indices of dtype {index.dtype}"
+            problem = f"the indices have dtype {index.dtype}"
             raise trace_error("x[indices]", problem, "indices must be integers")
         return index.re
 

@@ -23,11 +23,11 @@ NumpyDtype = np.dtype[Any]
 MAX_LOOP_ROWS = 1000
 """Maximum rows of an array in a Python loop; its body becomes nodes for each row."""
 _VALUES_HINT = (
-    "use np.where(condition, a, b); pass values that determine the graph as Python "
-    "numbers or name them in static_argnames"
+    "use np.where(condition, a, b); if the value determines the graph, pass it as a "
+    "Python number or list its argument in static_argnames"
 )
 
-_INDEX_HINT = "pass the array to be indexed as an argument, then x[i] works"
+_INDEX_HINT = "pass the array to be indexed as an argument, so that x[i] works"
 
 
 def _method_from_function(name: str, namespace: Any = np) -> Any:
@@ -54,7 +54,7 @@ def _refused_method(name: str) -> Any:
 def mutation_error(operation: str, hint: str) -> Any:
     """Return the error for an operation that would change an array in place."""
     return trace_error(
-        operation, "arrays in a traced function cannot be changed", hint=hint
+        operation, "arrays in a traced function cannot be changed in place", hint=hint
     )
 
 
@@ -146,14 +146,14 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def _raise_needs_values(self, operation: str, hint: str = _VALUES_HINT) -> NoReturn:
         raise trace_error(
             f"{operation} of an array {format_shape(self.shape)} {self.dtype}",
-            "its values are not known while the function is traced",
+            "the values are not known while the function is traced",
             hint=hint,
         )
 
     def _raise_varying_length(self, operation: str) -> NoReturn:
         raise trace_error(
             f"{operation} of an array {format_shape(self.shape)} {self.dtype}",
-            "its length is known only when the function runs",
+            "the length is known only when the function runs",
             hint="use the size x.shape[0] in computations",
         )
 
@@ -176,8 +176,8 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __index__(self) -> int:
         self._raise_needs_values(
             "integer conversion (index, shape, range())",
-            f"{_INDEX_HINT}; pass shapes as Python numbers or name them in "
-            "static_argnames",
+            f"{_INDEX_HINT}; if the value is part of a shape, pass it as a Python "
+            "number or list its argument in static_argnames",
         )
 
     def item(self, *args: Any) -> NoReturn:
@@ -199,7 +199,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         hint = (
-            "omit np.asarray, x is already an array; cast with x.astype(dtype); join "
+            "omit np.asarray (x is already an array); cast with x.astype(dtype); join "
             "arrays with np.stack([a, b]); call other libraries outside the traced "
             "function"
         )
@@ -237,9 +237,10 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         if self.shape[0] > MAX_LOOP_ROWS:
             raise trace_error(
                 f"a loop over an array {list(self.shape)}",
-                f"its {self.shape[0]:,} iterations would all add nodes to the graph",
+                f"each of the {self.shape[0]:,} iterations would add nodes to the "
+                "graph",
                 f"at most {MAX_LOOP_ROWS:,} iterations are allowed",
-                "compute all rows at once",
+                "compute all rows with array operations",
             )
         return (self[row] for row in range(self.shape[0]))
 
@@ -249,7 +250,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __setitem__(self, key: Any, value: Any) -> None:
         raise mutation_error(
             "x[...] = value",
-            "use np.where(condition, value, x), or np.concatenate of the parts",
+            "use np.where(condition, value, x), or join the parts with np.concatenate",
         )
 
     def __delitem__(self, key: Any) -> None:

@@ -56,7 +56,7 @@ def describe_argument(
         array = as_array(value, f"argument {path}")
     shape = tuple(array.shape)
     if dims is not None and len(dims) != len(shape):
-        problem = f"its shape is {format_shape(shape)}"
+        problem = f"the array has shape {format_shape(shape)}"
         rule = f"dims declares {format_shape(dims)}"
         raise ShapeError(f"argument {path}", problem, rule)
     dtype = array.dtype.newbyteorder("=")
@@ -226,7 +226,9 @@ def _set_outputs(program: TracedProgram, trace: Trace, result: Any) -> None:
             program.results.append(leaf)
             continue
         if leaf.trace is not trace:
-            raise trace_error(path, "it belongs to another call, which has ended")
+            raise trace_error(
+                path, "the array belongs to another call, which has ended"
+            )
         im = -1 if leaf.im is None else output_position(leaf.im)
         program.results.append(ResultArray(output_position(leaf.re), im, leaf.dtype))
     if tensors:

@@ -49,7 +49,9 @@ def call_ufunc(
         )
         if method == "__call__" and is_unsupported:
             problem = f"{key}= is not supported in a traced function"
-            hint = "use np.where on the result" if key == "where" else "leave it out"
+            hint = (
+                "use np.where on the result" if key == "where" else "omit this argument"
+            )
             raise trace_error(name, problem, hint=hint)
     if method != "__call__":
         if out is not None and any(out_array is not None for out_array in out):
@@ -121,10 +123,13 @@ def _store_in_place(name: str, inputs: Any, out: Any, result: Any) -> Any:
     if target.is_view:
         raise mutation_error(f"an operator such as += ({name}) on an array", hint)
     if result.shape != target.shape:
-        problem = f"shape {list(result.shape)} does not fit into {list(target.shape)}"
+        problem = (
+            f"the result has shape {list(result.shape)}, but the array to be changed "
+            f"has shape {list(target.shape)}"
+        )
         raise trace_error(name, problem, hint=hint)
     if not np.can_cast(result.dtype, target.dtype, "same_kind"):
-        problem = f"{result.dtype} cannot be stored as {target.dtype}"
+        problem = f"{result.dtype} values cannot be stored as {target.dtype}"
         raise trace_error(name, problem, hint=hint)
     result = target.trace.cast(result, target.dtype)
     target.re, target.im, target.make_square = result.re, result.im, result.make_square
@@ -225,7 +230,9 @@ def loop_dtypes(
         loop = ufunc.resolve_dtypes((*operand_dtypes, *outs), **options)
     except TypeError as error:
         message = " ".join(str(error).split())
-        raise DTypeError("", message, "NumPy does not support it either") from None
+        raise DTypeError(
+            "", message, "NumPy does not support these dtypes either"
+        ) from None
     return tuple(trace.effective_dtype(loop_dtype) for loop_dtype in loop)
 
 

@@ -75,7 +75,7 @@ class _VmapFunction:
             )
         if type(out_axes) is not int:
             problem = f"out_axes is {shown(out_axes)}"
-            raise UsageError(self._context, problem, "expected an axis")
+            raise UsageError(self._context, problem, "expected an integer")
         self._in_axes, self._out_axes = in_axes, out_axes
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +112,7 @@ class _VmapFunction:
             raise trace_error(
                 self._context,
                 f"got {count} positional arguments",
-                f"in_axes has {len(self._in_axes)}",
+                f"in_axes has {len(self._in_axes)} entries",
             )
         return list(self._in_axes)
 
@@ -157,12 +157,14 @@ class _VmapFunction:
         }
         if not counts:
             hint = "set the axis of at least one argument in in_axes"
-            raise trace_error(self._context, "no argument has examples", hint=hint)
+            problem = "no argument is mapped: in_axes is None for every array"
+            raise trace_error(self._context, problem, hint=hint)
         first, *rest = counts.items()
         for path, count in rest:
             if count != first[1]:
                 problem = f"{path} has {count} examples, {first[0]} has {first[1]}"
-                raise trace_error(self._context, problem, "the number must be the same")
+                rule = "all mapped arrays must have the same number of examples"
+                raise trace_error(self._context, problem, rule)
         return int(first[1])
 
     def _vectorize_result(

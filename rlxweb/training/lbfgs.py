@@ -75,7 +75,7 @@ def lbfgs(
     minimize = _import_minimize()
     max_steps = coerce_integer("steps", steps, "lbfgs")
     if max_steps < 1:
-        raise UsageError("lbfgs", f"steps is {steps}", "must be at least 1")
+        raise UsageError("lbfgs", f"steps is {steps}", "steps must be at least 1")
     loss_and_gradients = function(
         value_and_grad(loss), device=device, adapter=adapter, precision=precision
     )
@@ -95,7 +95,7 @@ def lbfgs(
         feeds = {**bound_call.params, **bound_call.feeds(params, *args)}
         nonfinite_op = describe_first_nonfinite(bound_call.graph, feeds)
         raise NotFinite(
-            "lbfgs, initial parameters", f"the loss is {value}", nonfinite_op
+            "lbfgs at the initial parameters", f"the loss is {value}", nonfinite_op
         )
     with progress_bar(progress, 0, max_steps) as report_progress:
 

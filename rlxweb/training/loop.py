@@ -161,7 +161,7 @@ class _TrainOptions:
         self.steps = None if steps is None else coerce_integer("steps", steps, "train")
         self.save_every = coerce_integer("save_every", save_every, "train")
         if self.save_every < 1 or (self.steps is not None and self.steps < 0):
-            problem = f"steps is {shown(steps)}, save_every {shown(save_every)}"
+            problem = f"steps is {shown(steps)}, save_every is {shown(save_every)}"
             raise UsageError("train", problem, "expected steps ≥ 0 and save_every ≥ 1")
         if isinstance(patience, int):
             patience = Patience(patience)
@@ -234,7 +234,7 @@ class _TrainingRun:
         result = self._bound_step(state, batch, stay=1)
         if not isinstance(result, tuple) or len(result) != 2:
             problem = f"the step function returned {describe_type(result)}"
-            raise UsageError("train", problem, "expected (state, loss)")
+            raise UsageError("train", problem, "expected a tuple (state, loss)")
         loss = float(np.asarray(result[1]))
         if not math.isfinite(loss):
             self._raise_not_finite(state, batch, loss)
@@ -256,9 +256,10 @@ class _TrainingRun:
             f"the loss is {loss}",
             nonfinite_op
             or "the loss is finite when NumPy computes it, but not on the device",
-            "lower the learning rate, or check the operands of that op"
+            "lower the learning rate"
+            + (", or check the operands of that op" if nonfinite_op else "")
             + (
-                "; the file contains the state before this step"
+                "; the save_to file contains the state before this step"
                 if self._options.file
                 else ""
             ),
@@ -290,12 +291,12 @@ def _remaining_batches(
         if steps is None:
             hint = "pass the number of steps: steps=1000"
             raise UsageError(
-                "train", "batches is a function and steps is missing", hint=hint
+                "train", "batches is a function, but steps is missing", hint=hint
             )
         return (batches(n) for n in range(n_done, steps))
     batches_object: object = batches
     if not isinstance(batches_object, Iterable):
-        rule = "expected an iterable of batches, or a function"
+        rule = "expected an iterable of batches, or a function of the step number"
         raise UsageError("train", f"batches is {describe_type(batches_object)}", rule)
     return islice(iter(batches_object), n_done, steps)
 

@@ -48,10 +48,11 @@ class Optimizer(ABC):
 
     def _check(self, name: str, value: float, low: float, high: float) -> None:
         if not isinstance(value, int | float) or not low <= value < high:
+            upper = "finite" if high == np.inf else f"below {high:g}"
             raise UsageError(
                 type(self).__name__,
                 f"{name} is {shown(value)}",
-                f"must be at least {low:g} and below {high:g}",
+                f"{name} must be at least {low:g} and {upper}",
             )
 
 
@@ -182,7 +183,7 @@ def _check_rate(optimizer: Optimizer) -> None:
         raise UsageError(
             type(optimizer).__name__,
             f"rate is {shown(optimizer.rate)}",
-            "must be a number above 0, or a function of the step number",
+            "rate must be a finite number above 0, or a function of the step number",
         )
 
 
@@ -197,4 +198,6 @@ def _zeros_like_params(params: Any) -> Any:
     def zeros_like_array(p: Any) -> Any:
         return np.zeros(tuple(p.shape), p.dtype)
 
-    return map_trees(zeros_like_array, params, context="optimiser state")
+    return map_trees(
+        zeros_like_array, params, context="create the state of an optimiser"
+    )

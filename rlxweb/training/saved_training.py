@@ -66,7 +66,11 @@ def load_training(file: PathArgument, like: Any) -> SavedTraining:
             context,
             f"the file has {len(metadata['places'])} arrays, this training has "
             f"{len(paths)}"
-            + (f"; only in one of them: {', '.join(differing)}" if differing else ""),
+            + (
+                f"; missing in the file or in this training: {', '.join(differing)}"
+                if differing
+                else ""
+            ),
             "a file can resume only the training that wrote it",
             "pass another file, or delete this one to start over",
         )
@@ -94,12 +98,12 @@ def _read_arrays(
             arrays["losses"]
         )
     except OSError as error:
-        raise RecordingError(context, f"the file cannot be read: {error}") from None
+        raise RecordingError(context, f"the file cannot be read ({error})") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RecordingError(
             context,
             f"the file is not a complete training state ({error})",
-            hint="delete it to start over",
+            hint="delete the file to start over",
         ) from None
     if (
         metadata.get("version") != VERSION
@@ -109,8 +113,8 @@ def _read_arrays(
         raise RecordingError(
             context,
             f"the file has version {shown(metadata.get('version'))}, "
-            f"{len(arrays)} arrays, {shown(metadata['step'])} steps",
-            f"expected version {VERSION}, one array per stored path and one "
-            "loss per step",
+            f"{len(arrays)} arrays and {shown(metadata['step'])} steps",
+            f"expected version {VERSION}, {len(expected_keys)} arrays and one loss per "
+            "step",
         )
     return metadata, arrays

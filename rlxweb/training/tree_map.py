@@ -27,14 +27,20 @@ def map_trees(
     """
     tree, leaves = flatten_arrays(first, "")
     rows = [[leaf for _, leaf in leaves]]
+    paths = [path for path, _ in leaves]
     for other in others:
-        other_tree, other_leaves = flatten_arrays(other, "")
-        if len(other_leaves) != len(leaves) or [p for p, _ in other_leaves] != [
-            p for p, _ in leaves
-        ]:
+        _, other_leaves = flatten_arrays(other, "")
+        other_paths = [path for path, _ in other_leaves]
+        if other_paths != paths:
+            differing = sorted(set(paths) ^ set(other_paths))[:3]
             raise ShapeError(
                 context,
-                f"got {len(other_leaves)} arrays for {len(leaves)} ({other_tree.kind})",
+                f"one structure has {len(paths)} arrays, another {len(other_paths)}"
+                + (
+                    f"; missing in one of the structures: {', '.join(differing)}"
+                    if differing
+                    else ""
+                ),
                 "parameters, gradients and state must have the same structure",
             )
         rows.append([leaf for _, leaf in other_leaves])
@@ -61,7 +67,7 @@ class _MappedArrays(tuple[Any, ...]):
     """Arrays that a function returned for one array of a tree."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise TypeError("a tuple of arrays is not an array")
+        raise TypeError("a tuple of arrays cannot be converted to an array")
 
 
 def _collect_rows(value: Any) -> list[_MappedArrays]:

@@ -61,7 +61,7 @@ def build_image(archives: Iterable[Path]) -> bytes:
             if contents.setdefault(name, data) != data:
                 raise SiteError(
                     "joining the packages of the pages",
-                    f"two packages have different files {name}",
+                    f"two packages contain different versions of the file {name}",
                 )
     sizes = {name: len(data) for name, data in contents.items()}
     index = json.dumps(sizes, separators=(",", ":")).encode()

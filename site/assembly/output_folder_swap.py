@@ -59,9 +59,10 @@ def refuse_foreign(site: Path) -> None:
         listed = ", ".join(foreign[:3]) + (" …" if len(foreign) > 3 else "")
         raise SiteError(
             f"replacing {site}",
-            f"{len(foreign)} of its files are not from a build of the site: {listed}",
+            f"{len(foreign)} of its files were not created by a build of the site: "
+            f"{listed}",
             "only a folder created by a build may be replaced",
-            "move them away, or build into another folder: --out FOLDER",
+            "move these files away, or build into another folder: --out FOLDER",
         )
 
 

@@ -140,7 +140,7 @@ def read_pinned(folder: Path) -> PyodideCore:
     if core.version != pins.PYODIDE_VERSION:
         raise SiteError(
             f"reading Pyodide from {folder}",
-            f"its version is {core.version}",
+            f"the Pyodide version is {core.version}",
             f"expected {pins.PYODIDE_VERSION}",
             AS_PUBLISHED_HINT,
         )
@@ -197,7 +197,7 @@ def read_version(folder: Path, lock: Lock) -> str:
         oldest = ".".join(map(str, pins.OLDEST_VERSION))
         raise SiteError(
             f"reading Pyodide from {folder}",
-            f"its version is {version}",
+            f"the Pyodide version is {version}",
             f"{oldest} to {pins.NEWEST_MAJOR_VERSION} are supported",
             f"use {pins.NPM_SPEC}",
         )
@@ -247,17 +247,17 @@ def fetch_package(core: PyodideCore, name: str, expected: str, cached: Path) -> 
     )
     if core.version != pins.PYODIDE_VERSION:
         rule = (
-            f"only files of {pins.PYODIDE_VERSION} can be downloaded, this is "
-            f"{core.version}"
+            f"only files of {pins.PYODIDE_VERSION} can be downloaded; the "
+            f"given folder has {core.version}"
         )
-        raise SiteError(context, "it is not in the given folder", rule, hint)
+        raise SiteError(context, "the file is not in the given folder", rule, hint)
     with tempfile.TemporaryDirectory() as scratch:
         try:
             download_from_pypi(Path(scratch))
         except RegistryUnavailable as error:
             raise SiteError(context, str(error), hint=hint) from None
         if not (Path(scratch) / name).is_file():
-            raise SiteError(context, f"it is not in {pins.PYPI_SPEC}", hint=hint)
+            raise SiteError(context, f"the file is not in {pins.PYPI_SPEC}", hint=hint)
         require_sha256(Path(scratch) / name, expected, hint)
         for entry in core.lock["packages"].values():  # the others may be asked for next
             downloaded = Path(scratch) / entry["file_name"]

@@ -74,7 +74,8 @@ def check_fields(entry: dict[str, Any], pattern: dict[str, Any]) -> None:
     if differing:
         raise SiteError(
             "adding rlxweb to the lock file",
-            f"its entries and ours have different fields: {', '.join(differing)}",
+            "its entries and the new entry have different fields: "
+            f"{', '.join(differing)}",
             hint="update wheel_entry in site/assembly/pyodide_lock.py for this Pyodide",
         )
 

@@ -119,5 +119,5 @@ def only_file(folder: Path, context: str) -> Path:
     paths = list(folder.iterdir())
     if len(paths) != 1:
         names = ", ".join(sorted(path.name for path in paths)) or "nothing"
-        raise SiteError(context, f"it wrote {names}", "expected one file")
+        raise SiteError(context, f"the command wrote {names}", "expected one file")
     return paths[0]

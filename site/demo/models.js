@@ -26,11 +26,11 @@ async function whole(url, name, size, onBytes) {
   for (const reader = answer.body.getReader(); ;) {
     const { done, value } = await reader.read();
     if (done) break;
-    if (at + value.length > size) throw new Error(`${name} of the model has more than the ${size} bytes that this site lists`);
+    if (at + value.length > size) throw new Error(`${name} of the model is larger than the ${size} bytes listed by this site`);
     into.set(value, at);
     at += value.length;
     onBytes(value.length);
   }
-  if (at !== size) throw new Error(`${name} of the model ended after ${at} of ${size} bytes; load the page again`);
+  if (at !== size) throw new Error(`${name} of the model is incomplete (${at} of ${size} bytes); reload the page`);
   return into.buffer;
 }

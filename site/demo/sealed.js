@@ -26,7 +26,7 @@ export function seal() {
 
 function take(from, name) {
   for (let owner = from; owner; owner = Object.getPrototypeOf(owner)) delete owner[name];
-  if (name in from) throw new Error(`this Worker still has ${name}; no program is run in it`);
+  if (name in from) throw new Error(`this Worker can still use ${name}, so it runs no program`);
 }
 
 // `post(text, arrays)` as often and as much as a page can bear.
@@ -35,7 +35,7 @@ export function limited(post) {
   return (text, arrays) => {
     messages -= 1;
     characters -= text.length;
-    if (messages < 0 || characters < 0) throw new Error("the page takes no more of this run");
+    if (messages < 0 || characters < 0) throw new Error("this run sent more output than the page accepts");
     return post(text, arrays);
   };
 }

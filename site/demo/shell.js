@@ -32,7 +32,7 @@ export { make };
 
 const DEMOS = [
   ["live", "Live spectrum"],
-  ["check", "Is this GPU right?"],
+  ["check", "Check this GPU"],
   ["search", "Search your notes"],
   ["notes", "Hear the notes"],
   ["train", "Train"],
@@ -176,7 +176,7 @@ function startPanel() {
 
 // The words of an error: rlxweb's own sentence, with Python's traceback folded away.
 export function told(error) {
-  const text = String(error?.message || error || "no reason was given").slice(0, MOST_WORDS);
+  const text = String(error?.message || error || "the error has no message").slice(0, MOST_WORDS);
   return { title: "That did not work", text: printableLines(text), detail: error?.traceback };
 }
 

@@ -98,18 +98,18 @@ def _check(config: Mapping[str, Any]) -> None:
         ("position_embedding_type", ("absolute", None)),
     ):
         if config.get(key) not in supported:
-            raise _error(config, key, f"supported: {supported[0]!r}")
+            raise _error(config, key, f"only {supported[0]!r} is supported")
     for key in _SIZES:
         value = config.get(key)
         if type(value) is not int or not 0 < value <= _MAX_SIZE:
-            raise _error(config, key, f"1 to {_MAX_SIZE:,}")
+            raise _error(config, key, f"it must be 1 to {_MAX_SIZE:,}")
     if config["hidden_size"] % config["num_attention_heads"]:
-        rule = f"a divisor of hidden_size, {config['hidden_size']}"
+        rule = f"it must divide hidden_size, {config['hidden_size']}"
         raise _error(config, "num_attention_heads", rule)
 
 
 def _error(config: Mapping[str, Any], key: str, rule: str) -> ModelError:
-    problem = f"config.json says {config.get(key)!r} for {key}"
+    problem = f"config.json has {key} {config.get(key)!r}"
     return ModelError("load MiniLM", problem, rule)
 
 

@@ -24,12 +24,13 @@ def section(record: Record, name: str) -> str:
     parts = [
         "## A part of a spectrum",
         _machine_text(record, name),
-        "Butterflies of the FFT that can go, learned from recordings of the same kind "
-        "and tested on others. *Unasked* are those that the bins never needed.",
+        "Butterflies of the FFT that can be removed, learned from recordings of the "
+        "same kind and tested on others. *Unneeded* are those that no wanted bin "
+        "needs.",
         _butterfly_table(cells),
-        "The fastest way within an error, on each engine, and the rivals beside it: "
-        "how many times faster than the whole transform there. Below 1 is slower. "
-        "Errors are of a bin's power, relative, root mean square.",
+        "The fastest method within an error, on each engine, next to the other "
+        "methods: how many times faster than the full transform on this engine. "
+        "Below 1 is slower. Errors are relative, root mean square, of a bin's power.",
         _fastest_table(cells),
         _all_methods_table(cells),
     ]
@@ -40,7 +41,7 @@ def _machine_text(record: Record, name: str) -> str:
     return escape_markdown(
         f"{record['machine']}. Rows of {record['samples']:,} samples at 2,048 Hz that "
         f"{_SIGNAL_DESCRIPTIONS[record['signal']]}; Hann windows that overlap by half. "
-        f"{record['rounds']} rounds in turns, medians; from `{name}`."
+        f"{record['rounds']} interleaved rounds, medians; from `{name}`."
     )
 
 
@@ -50,8 +51,8 @@ def _size_and_bins(cell: Record) -> str:
 
 def _butterfly_table(cells: Sequence[Record]) -> str:
     errors = [learned["asked"] for learned in cells[0]["learned"]]
-    headers = " | ".join(f"within {error:g}" for error in errors)
-    lines = [f"| n | of them wanted | unasked | {headers} |"]
+    headers = " | ".join(f"error ≤ {error:g}" for error in errors)
+    lines = [f"| n | wanted bins | unneeded | {headers} |"]
     lines.append("|---:|---:|---:|" + "---:|" * len(errors))
     for cell in cells:
         total = cell["gates"]["total"]
@@ -65,8 +66,8 @@ def _butterfly_table(cells: Sequence[Record]) -> str:
 
 def _fastest_table(cells: Sequence[Record]) -> str:
     lines = [
-        "| n | wanted | within | engine | fastest | × whole | learned | pruned FFT "
-        "| bins by a product | Goertzel |",
+        "| n | wanted bins | error | engine | fastest | × full | learned | pruned FFT "
+        "| matrix product | Goertzel |",
         "|---:|---:|---:|---|---|---:|---:|---:|---:|---:|",
     ]
     for cell in cells:
@@ -98,7 +99,8 @@ def _best_ratio_text(timings: Sequence[Record], method: str) -> str:
 
 def _all_methods_table(cells: Sequence[Record]) -> str:
     lines = [
-        "| n | wanted | way | engine | asked | error | ns a sample | × whole |",
+        "| n | wanted bins | method | engine | max. error | error | ns per sample "
+        "| × full |",
         "|---:|---:|---|---|---:|---:|---:|---:|",
     ]
     for cell in cells:
@@ -115,4 +117,4 @@ def _all_methods_table(cells: Sequence[Record]) -> str:
                 f"| {tolerance} | {times} |"
             )
     indented = "\n".join(f"    {line}" for line in lines)
-    return f'??? abstract "Every way"\n\n{indented}'
+    return f'??? abstract "Every method"\n\n{indented}'

@@ -16,11 +16,11 @@ Record = Mapping[str, Any]
 
 _DEMOS = {
     "live": "Live spectrum",
-    "check": "Is this GPU right?",
+    "check": "Check this GPU",
     "playground": "Playground",
 }
 _MARKS = {
-    "python": "Python up",
+    "python": "Python started",
     "imported": "imported",
     "adapter": "adapter",
     "first": "first result",
@@ -119,14 +119,14 @@ def _ratio_chart(cells: Sequence[Record]) -> str:
             if "ms" in row and not _is_ours(row) and _our_time(cell, row):
                 label = f"{cell['kind']} {cell['n']:,}, {row['name']}"
                 ratio = row["ms"] / _our_time(cell, row)
-                tooltip = f"{label}: {ratio:.2f} × our time"
+                tooltip = f"{label}: {ratio:.2f} × the time of rlxweb"
                 rows.append(RatioRow(label, ratio, tooltip, ratio >= 1))
     if not rows:
         return ""
     return ratio_chart(
         rows,
         (0.1, 1.0, 10.0, 100.0),
-        "Time of every peer as a multiple of ours, in the same page",
-        "The peer's time over ours for the same work in the same page: right of 1 "
-        "rlxweb is faster. Hollow dots are faster than rlxweb.",
+        "Time of every peer divided by that of rlxweb, in the same page",
+        "Time of the peer divided by that of rlxweb, for the same work in the same "
+        "page: right of 1, rlxweb is faster. Hollow dots are faster than rlxweb.",
     )

@@ -33,7 +33,7 @@ GOALS = (
     KernelGoal("softmax", "of memory bandwidth", "of_memory", 0.60),
     KernelGoal("layer norm", "of memory bandwidth", "of_memory", 0.60),
     KernelGoal("matmul f32", "of the float32 peak", "of_peak", 0.50),
-    KernelGoal("fft", "of the best by hand", "of_peers", 0.80),
+    KernelGoal("fft", "of the best hand-written code", "of_peers", 0.80),
 )
 
 
@@ -46,7 +46,7 @@ def section(record: Record, name: str) -> str:
     choices = [row for row in own_rows if not row["variant"]]
     on_gpu = any(not engine["software"] for engine in record.get("engines", ()))
     parts = [
-        f"## Kernels alone: {escape_markdown(_adapter_names(record))}",
+        f"## Single kernels: {escape_markdown(_adapter_names(record))}",
         _machine_text(record, name),
         _share_chart(choices),
         _peer_chart(choices),
@@ -61,7 +61,7 @@ def section(record: Record, name: str) -> str:
 
 def _adapter_names(record: Record) -> str:
     adapters = (engine["adapter"] for engine in record.get("engines", ()))
-    return ", ".join(dict.fromkeys(adapters)) or "no engine opened"
+    return ", ".join(dict.fromkeys(adapters)) or "no engine could be opened"
 
 
 def _machine_text(record: Record, name: str) -> str:
@@ -73,10 +73,10 @@ def _machine_text(record: Record, name: str) -> str:
     versions = ", ".join(f"{k} {v}" for k, v in record["versions"].items() if v)
     peers = ", ".join(f"{k} {v}" for k, v in record.get("peers", {}).items())
     gpus = " ".join(f"GPU: {line}." for line in record.get("nvidia", ()))
-    partial_note = " The run was stopped before its end." if record["partial"] else ""
+    partial_note = " The run was stopped early." if record["partial"] else ""
     return escape_markdown(
-        f"{engines}. {record['machine']}; {versions}. {gpus} By hand: {peers}. Arrays "
-        f"lie on the device; medians of samples taken in turns; from "
+        f"{engines}. {record['machine']}; {versions}. {gpus} Compared with {peers}. "
+        f"Arrays are on the device; medians of interleaved samples; from "
         f"`{name}`.{partial_note}"
     )
 
@@ -117,9 +117,9 @@ def _share_chart(choices: Rows) -> str:
         ratios,
         (0.01, 0.03, 0.1, 0.3, 1.0),
         "The share of memory bandwidth or arithmetic that each kernel reaches",
-        "What each kernel reaches of the memory's bandwidth, or of the float32 peak "
-        "where that is more; 1 is all there is. Where no maker says what the memory "
-        "can do, the copy is 1. A hollow dot is below 0.4.",
+        "The share of the memory bandwidth that each kernel reaches, or of the float32 "
+        "peak where that share is larger; 1 is the maximum. Where the bandwidth is not "
+        "known, that of a copy counts as 1. A hollow dot is below 0.4.",
     )
 
 
@@ -145,10 +145,10 @@ def _peer_chart(choices: Rows) -> str:
     return ratio_chart(
         ratios,
         (0.25, 0.5, 1.0, 2.0, 4.0, 16.0),
-        "Our time over the best of PyTorch and CuPy, one dot for each kernel",
-        "Our time over that of the best work by hand in PyTorch or CuPy, in the same "
-        "process: left of 1 rlxweb is faster. A hollow dot takes over 1.25 times as "
-        "long.",
+        "Time of rlxweb divided by the best of PyTorch and CuPy, one dot per kernel",
+        "Time of rlxweb divided by that of the best hand-written code in PyTorch or "
+        "CuPy, in the same process: left of 1, rlxweb is faster. A hollow dot is above "
+        "1.25.",
     )
 
 
@@ -160,7 +160,7 @@ def _goals_table(choices: Rows) -> str:
     the worst of the large ones, which is what counts.
     """
     lines = [
-        "| kernel | engine | best | worst | worst of the large | goal |",
+        "| kernel | engine | best | worst | worst of the large cases | goal |",
         "|---|---|---:|---:|---:|---|",
     ]
     for goal in GOALS:
@@ -217,19 +217,19 @@ def _losing_choices(choices: Rows, own_rows: Rows) -> str:
         ]
         best = min(same_job, key=lambda r: r["ns"])
         if best["ns"] < LOSING_SHARE * row["ns"]:
-            times = (
-                f"{format_number(row['ns'] / 1e3)} µs, not "
-                f"{format_number(best['ns'] / 1e3)}"
+            chosen = row["chosen"] or "the chosen variant"
+            own_time = f"{format_number(row['ns'] / 1e3)} µs"
+            best_time = f"{format_number(best['ns'] / 1e3)} µs"
+            line = (
+                f"{_row_label(row)}: {chosen} takes {own_time}, "
+                f"{best['variant']} takes {best_time}"
             )
-            chosen = row["chosen"] or "its choice"
-            lines.append(
-                f"- "
-                f"{escape_markdown(f'{_row_label(row)}: {chosen} takes {times}, as')} "
-            )
-            lines[-1] += f"{escape_markdown(best['variant'])} does"
+            lines.append(f"- {escape_markdown(line)}")
     if not lines:
-        return "No variant is faster than what is chosen by more than 5 %."
-    return "\n".join(["Choices that a variant of their own beats:", "", *lines])
+        return "No variant is more than 5 % faster than the chosen one."
+    return "\n".join(
+        ["Cases where a variant that was not chosen is faster:", "", *lines]
+    )
 
 
 def _job_key(row: Record) -> tuple[str, str]:
@@ -245,18 +245,18 @@ def _fault_list(record: Record) -> str:
         f"- {escape_markdown(_variant_label(row))}: {escape_markdown(row['why'])}"
         for row in rows
     ]
-    lines += [f"- left out: {escape_markdown(reason)}" for reason in record["left_out"]]
+    lines += [f"- skipped: {escape_markdown(reason)}" for reason in record["left_out"]]
     for label, reason in record.get("missing", {}).items():
-        lines.append(f"- no {label}: {escape_markdown(reason)}")
+        lines.append(f"- {label} not measured: {escape_markdown(reason)}")
     smoke = record["smoke"]
     if smoke is not None:
         words = [f"{engine['key']} {engine['word']}" for engine in smoke["engines"]]
         lines.insert(
-            0, f"- smoke --quick: {escape_markdown('; '.join(words) or 'not done')}"
+            0, f"- smoke --quick: {escape_markdown('; '.join(words) or 'not run')}"
         )
     if not lines:
         return ""
-    return "\n".join(["Wrong, missing and left out, so no times:", "", *lines])
+    return "\n".join(["Not timed, because wrong, missing or skipped:", "", *lines])
 
 
 def _variant_label(row: Record) -> str:
@@ -265,7 +265,7 @@ def _variant_label(row: Record) -> str:
 
 def _latency_table(trips: Record, from_host: Record) -> str:
     """Table of latencies, transfers, and a Welch estimate from host data in parts."""
-    lines = ["| trip | engine | |", "|---|---|---:|"]
+    lines = ["| transfer | engine | |", "|---|---|---:|"]
     for engine, probes in trips.items():
         for key, value in probes.items():
             if key.endswith("_ns"):
@@ -299,7 +299,11 @@ def _latency_table(trips: Record, from_host: Record) -> str:
             lines.append(
                 f"| {escape_markdown(label)} | {escape_markdown(engine)} | {ms} ms |"
             )
-    return _collapsible("Trips to the device and back", lines) if len(lines) > 2 else ""
+    return (
+        _collapsible("Transfers to the device and back", lines)
+        if len(lines) > 2
+        else ""
+    )
 
 
 def _case_tables(rows: Rows) -> Iterator[str]:
@@ -331,7 +335,7 @@ def _case_tables(rows: Rows) -> Iterator[str]:
 
 
 def _case_row(row: Record, peers: Iterable[str]) -> str:
-    variant = row["variant"] or row["chosen"] or "its choice"
+    variant = row["variant"] or row["chosen"] or "the chosen variant"
     is_choice = not row["variant"] and not row["by_hand"]
     cells = [
         f"**{escape_markdown(variant)}**"

@@ -34,8 +34,8 @@ def benchmarks() -> str:
         family = str(record.get("schema", "")).rsplit("/", 1)[0]
         if family not in SECTIONS:
             raise ValueError(
-                f"{path.name} has schema {record.get('schema')!r}; known are "
-                f"{', '.join(SECTIONS)}: teach site/hooks/benchmark_page.py to show it"
+                f"{path.name} has the unknown schema {record.get('schema')!r}; known "
+                f"are {', '.join(SECTIONS)}: add it to site/hooks/benchmark_page.py"
             )
         parts.append(SECTIONS[family](record, path.name))
     return "\n\n".join(parts)
@@ -55,7 +55,7 @@ def _ops_section(record: Record, name: str) -> str:
         *(_job_table(cell) for cell in cells),
     ]
     parts += [
-        f"Wrong answers, so no times: {escape_markdown(reason)}"
+        f"Not timed, because the result is wrong: {escape_markdown(reason)}"
         for reason in record["wrong"]
     ]
     return "\n\n".join(parts)
@@ -73,7 +73,7 @@ def _section_title(cells: Sequence[Record]) -> str:
     ours = dict.fromkeys(name.split(" ")[0] for name in engine_names(True))
     others = engine_names(False)
     peers = " and ".join(others) if len(others) <= _MAX_NAMED_PEERS else "other code"
-    return f"{' and '.join(ours)} against {peers}"
+    return f"{' and '.join(ours)} compared with {peers}"
 
 
 def _machine_text(record: Record, name: str) -> str:
@@ -131,7 +131,7 @@ def _job_table(cell: Record) -> str:
         "ms",
         "spread",
         "first ms",
-        *(f"{_own_row_label(n)} ÷ it" for n in ours),
+        *(f"{_own_row_label(n)} ÷ this" for n in ours),
     ]
     lines = [f"| {' | '.join(headers)} |", "|---|---|" + "---:|" * (3 + len(ours))]
     for row in rows:
@@ -146,9 +146,15 @@ def _job_table(cell: Record) -> str:
         lines.append(f"| {' | '.join([label, engine, *numbers, *ratios])} |")
     timed_once = [escape_markdown(row["name"]) for row in rows if row["samples"] == 1]
     if timed_once:
-        lines += ["", f"Timed once, as its calls are long: {', '.join(timed_once)}"]
+        lines += [
+            "",
+            f"Timed only once, because a call is long: {', '.join(timed_once)}",
+        ]
     for name, reason in cell.get("absent", {}).items():
-        lines += ["", f"No row of {escape_markdown(name)}: {escape_markdown(reason)}"]
+        lines += [
+            "",
+            f"No result of {escape_markdown(name)}: {escape_markdown(reason)}",
+        ]
     indented = "\n".join(f"    {line_}" for line_ in lines)
     return f'??? abstract "{cell["cell"]}"\n\n{indented}'
 
@@ -172,9 +178,9 @@ def _ratios_chart(cells: Sequence[Record]) -> str:
     return ratio_chart(
         rows,
         (0.25, 0.5, 1.0, 2.0, 4.0),
-        "Our time as a multiple of the best other code, one dot per comparison",
-        "Our time over the time of the best other code on the same engine: left of 1 "
-        "rlxweb is faster. A hollow dot misses its goal.",
+        "Time of rlxweb divided by the best other code, one dot per comparison",
+        "Time of rlxweb divided by that of the best other code on the same engine: "
+        "left of 1, rlxweb is faster. A hollow dot misses its goal.",
     )
 
 

@@ -25,11 +25,11 @@ def section(record: Record, name: str) -> str:
     """Return the section: the regret, a chart, the models' errors, then every cell."""
     is_graphs = "family" in record["cells"][0]
     parts = [
-        f"## Picks{' for graphs' if is_graphs else ''}: predicted against measured",
+        f"## Picks{' for graphs' if is_graphs else ''}: predicted and measured times",
         _machine_text(record, name),
         _regret_table(record),
         _scatter_chart(record["cells"]),
-        "### How wrong the models are",
+        "### Errors of the cost models",
         _model_error_table(record["summary"]["model_error"]),
         _losing_picks(record["summary"]["losing"]),
         _jobs_table(record["cells"], _GRAPH_COLUMNS if is_graphs else _SIZE_COLUMNS),
@@ -40,22 +40,22 @@ def section(record: Record, name: str) -> str:
 def _machine_text(record: Record, name: str) -> str:
     engines = "; ".join(engine.strip() for engine in record["engines"])
     return escape_markdown(
-        f"{record['machine']}. Engines: {engines}. {record['rounds']} rounds a way, "
-        f"medians; from `{name}`."
+        f"{record['machine']}. Engines: {engines}. {record['rounds']} rounds per "
+        f"candidate, medians; from `{name}`."
     )
 
 
 def _regret_table(record: Record) -> str:
     summary = record["summary"]
     lines = [
-        "**Regret** is the time of the pick over that of the best way: 1 is perfect.",
+        "**Regret** is the time of the pick divided by the best time: 1 is perfect.",
         "",
         f"| over {summary['cells']} jobs | median | 90 % | worst |",
         "|---|---:|---:|---:|",
     ]
     for label, key in (
         ("among all engines", "regret"),
-        ("among the devices alone, NumPy left out", "device_regret"),
+        ("among the devices only, without NumPy", "device_regret"),
     ):
         figures = (summary[key][q] for q in ("median", "p90", "worst"))
         cells = ("–" if q is None else f"{q:.3f}" for q in figures)
@@ -64,7 +64,7 @@ def _regret_table(record: Record) -> str:
 
 
 def _model_error_table(errors: Mapping[str, float]) -> str:
-    lines = ["| engine and way | typical miss |", "|---|---:|"]
+    lines = ["| engine and variant | typical error |", "|---|---:|"]
     lines += [
         f"| {escape_markdown(name)} | {miss:.0%} |" for name, miss in errors.items()
     ]
@@ -73,10 +73,10 @@ def _model_error_table(errors: Mapping[str, float]) -> str:
 
 def _losing_picks(losing: Sequence[Any]) -> str:
     if not losing:
-        return "No pick of the sweep took more than 5 % longer than the best way."
+        return "No pick took more than 5 % longer than the best candidate."
     return "\n".join(
         [
-            "Picks that took more than 5 % longer than the best way:",
+            "Picks that took more than 5 % longer than the best candidate:",
             "",
             *(f"- {escape_markdown(str(x))}" for x in losing),
         ]
@@ -148,9 +148,9 @@ def _scatter_chart(cells: Sequence[Record]) -> str:
         y = top + 20 + 22 * index
         parts.append(dot(left + 22, y, 5, f"rlx-series-{index}"))
         parts.append(text(left + 34, y + 5, name, "rlx-label"))
-    svg = svg_image(_WIDTH, _HEIGHT, "Predicted against measured times", parts)
+    svg = svg_image(_WIDTH, _HEIGHT, "Predicted and measured times", parts)
     return figure(
         svg,
-        "Every way of every job of the sweep; on the line the prediction is exact. "
-        "The sizes are not among those that were calibrated.",
+        "Every candidate of every job; on the line, the prediction is exact. The "
+        "calibration used other sizes.",
     )

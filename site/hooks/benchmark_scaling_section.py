@@ -42,16 +42,16 @@ def _machine_text(record: Record, name: str) -> str:
     return escape_markdown(
         f"{machine['system']}, {machine['processor']}, {machine['cores']} cores; "
         f"Python {machine['python']}, {versions}. Device {settings['device']}, "
-        f"{settings['rounds']} rounds in turns, medians; from `{name}`. One and two "
-        "workers are processes on that machine, whose scheduler and client run beside "
-        "them; more are simulated from what a task was measured to cost."
+        f"{settings['rounds']} interleaved rounds, medians; from `{name}`. One and two "
+        "workers are processes on this machine, which also runs the scheduler and the "
+        "client; more workers are simulated from the measured cost of a task."
     )
 
 
 def _measured_table(record: Record) -> str:
     lines = [
-        "| | without a cluster, ms | one worker, ms | more "
-        "| two workers, ms | two processes, no cluster | simulated: one | two |",
+        "| | no cluster, ms | one worker, ms | overhead | two workers, ms "
+        "| two processes, no cluster, ms | one, simulated | two, simulated |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for cell in record["cells"]:
@@ -59,7 +59,7 @@ def _measured_table(record: Record) -> str:
         lines.append(_measured_row("a recording", cell, *map(format_number, simulated)))
     lines.append(_measured_row("a chunk of an array", record["array"], "–", "–"))
     table = "\n".join(lines)
-    return f"Milliseconds for one, of a whole run over many:\n\n{table}"
+    return f"Milliseconds per item, from a run over many items:\n\n{table}"
 
 
 def _measured_row(name: str, cell: Record, *simulated: str) -> str:
@@ -78,22 +78,21 @@ def _measured_row(name: str, cell: Record, *simulated: str) -> str:
 def _cost_text(record: Record) -> str:
     costs = record["costs"]
     return escape_markdown(
-        "Beside its work a task takes "
+        "In addition to its work, a task takes "
         f"{format_number(1e3 * costs['client_s'])} ms of the client, "
         f"{format_number(1e3 * costs['scheduler_s'])} ms of the scheduler and "
-        f"{format_number(1e3 * costs['worker_s'])} ms of its worker. Recordings share "
-        f"a task "
-        f"up to {record['settings']['task_nbytes'] >> 20} MiB or "
-        f"{record['settings']['most_together']} of them, which is what makes this "
-        "little of their time; of each "
-        f"{format_number(record['cells'][0]['back_nbytes'] / 1e3)} kB come back."
+        f"{format_number(1e3 * costs['worker_s'])} ms of its worker. To reduce this, a "
+        f"task contains several recordings: at most "
+        f"{record['settings']['most_together']}, and at most "
+        f"{record['settings']['task_nbytes'] >> 20} MiB. Each recording returns "
+        f"{format_number(record['cells'][0]['back_nbytes'] / 1e3)} kB."
     )
 
 
 def _limits_table(record: Record) -> str:
     lines = [
-        "| storage | a recording of | workers until it pays less than 80 % | then the "
-        "limit is | at most, a second |",
+        "| storage | size of a recording | workers at less than 80 % efficiency "
+        "| limited by | maximum per second |",
         "|---|---|---:|---|---:|",
     ]
     for run in record["simulated"]:
@@ -131,7 +130,7 @@ def scaling_chart(record: Record) -> str:
     """
     runs: Sequence[Record] = record["simulated"]
     max_workers = max(p["workers"] for run in runs for p in run["points"])
-    axis_labels = "workers", "times as fast as one"
+    axis_labels = "workers", "speedup over one worker"
     x_scale, y_scale, parts = log_log_axes(1, max_workers, _PLOT, axis_labels)
     ends = []
     for index, run in enumerate(runs):
@@ -141,7 +140,7 @@ def scaling_chart(record: Record) -> str:
         parts.append(curve(pixels, f"rlx-line rlx-series-{index}"))
         for (x, y), p in zip(pixels, run["points"], strict=True):
             tooltip = (
-                f"{p['workers']:,} workers: {format_number(p['per_second'])} a second"
+                f"{p['workers']:,} workers: {format_number(p['per_second'])} per second"
             )
             parts.append(
                 dot(x, y, 3, f"rlx-series-{index}", f"{tooltip}; {p['limit']}")
@@ -149,12 +148,12 @@ def scaling_chart(record: Record) -> str:
         ends.append((pixels[-1][1], index, run))
     parts += _line_labels(ends)
     parts += _measured_dots(record, x_scale, y_scale)
-    svg = svg_image(_WIDTH, _HEIGHT, "What many workers bring", parts)
+    svg = svg_image(_WIDTH, _HEIGHT, "Speedup with many workers", parts)
     return figure(
         svg,
-        "Every line is a size of recordings on a storage; on the diagonal twice the "
-        "workers are twice as fast. Rings were measured on two cores, the rest is "
-        "simulated.",
+        "Each line is for one size of recordings and one storage; on the diagonal, "
+        "twice the workers are twice as fast. Rings were measured on two cores, the "
+        "lines are simulated.",
     )
 
 

@@ -120,7 +120,7 @@ def on_page_markdown(
         if name not in PARTS:
             known = ", ".join(sorted(PARTS))
             page_path = page.file.src_uri
-            raise PluginError(f"{page_path} asks for {name!r}; there is {known}")
+            raise PluginError(f"{page_path} uses unknown part {name!r}; known: {known}")
         return PARTS[name](arguments)
 
     return playground_links.add_links(_PART_MARKER.sub(render_part, markdown), page.url)

@@ -71,14 +71,14 @@ def table() -> str:
             parts += [f"### {title}", _promised_table(lines, engines)]
         else:
             parts += [
-                f"### {title}: nothing is promised",
+                f"### {title}: no result is guaranteed",
                 _unpromised_table(lines, engines),
             ]
     return "\n\n".join(parts)
 
 
 def _column_legend(engines: Sequence[Record]) -> str:
-    lines = ["| column | engine | driver | compiler of shaders |", "|---|---|---|---|"]
+    lines = ["| column | engine | driver | shader compiler |", "|---|---|---|---|"]
     for letter, engine in zip(_column_labels(engines), engines, strict=True):
         compiler = engine["compiler"] if engine["compiler"] != engine["driver"] else ""
         cells = (
@@ -108,7 +108,7 @@ def _promised_table(
     """Table with the promised answer, and the engines that lack the type or answer
     differently.
     """
-    lines = ["| asked | answer | but |", "|---|---|---|"]
+    lines = ["| question | answer | exceptions |", "|---|---|---|"]
     for name, note in questions:
         expected, *others = (engine["answers"][name] for engine in engines)
         pairs = zip(_column_labels(engines)[1:], others, strict=True)
@@ -129,7 +129,7 @@ def _unpromised_table(
 ) -> str:
     """Table with a column per engine; a dot is NumPy's answer."""
     headers = _column_labels(engines)
-    lines = [f"| asked | {' | '.join(headers)} |", "|---|" + "---|" * len(headers)]
+    lines = [f"| question | {' | '.join(headers)} |", "|---|" + "---|" * len(headers)]
     for name, note in questions:
         expected, *others = (engine["answers"][name] for engine in engines)
         cells = ["·" if other == expected else _escape_cell(other) for other in others]

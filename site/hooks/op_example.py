@@ -143,7 +143,7 @@ def _call_expression(op: Op, case: TypedSample) -> str:
     for text in _call_candidates(op, case):
         if _adds_node(op, case, text):
             return text
-    raise AssertionError(f"no way to call {op.name}")
+    raise AssertionError(f"no call is known for {op.name}")
 
 
 def _call_candidates(op: Op, case: TypedSample) -> Iterator[str]:

@@ -27,7 +27,7 @@ _LOWERING_LABELS = {
     "Compose": "built from other ops",
     "Kernel": "kernel",
     "ConcatLowering": "one copy per operand",
-    "Leaf": "given, not computed",
+    "Leaf": "provided, not computed",
     "HostOnly": "CPU only",
 }
 _MAX_SHAPES = 8
@@ -62,15 +62,15 @@ def _index_page() -> str:
     lines = [
         "# Ops",
         "",
-        f"The vocabulary: {len(registry)} ops, each declared once. Every page here is "
-        "made from the op's own record, the one that the CPU, the shaders, the cost "
-        "model and the tests read. [Adding one](../../howto/add-an-op.md) takes a "
+        f"rlxweb has {len(registry)} ops, each declared once. Every page here is "
+        "generated from the declaration that the CPU code, the shaders, the cost model "
+        "and the tests also use. [Adding an op](../../howto/add-an-op.md) takes a "
         "single statement.",
         "",
     ]
     for family, ops in ops_by_family().items():
         lines += [f"## {family_title(family)}", "", _family_summary(family), ""]
-        lines += ["| op | what it gives | on a GPU |", "|---|---|---|"]
+        lines += ["| op | result | on a GPU |", "|---|---|---|"]
         lines += [
             f"| [`{op.name}`]({op.name}.md) | "
             f"{escape_markdown(first_sentence(op.doc))} "
@@ -117,7 +117,9 @@ def _facts_table(op: Op) -> str:
     ]
     if op.fused_from is not None:
         outer, inner = (f"[`{name}`]({name}.md)" for name in op.fused_from)
-        rows.append(("Stands for", f"{outer} of {inner}, where the gate lets it"))
+        rows.append(
+            ("Replaces", f"{outer} of {inner}, where the fusion gate allows it")
+        )
     lines = ["| | |", "|---|---|"]
     lines += [f"| **{name}** | {text} |" for name, text in rows if text]
     return "\n".join(lines)
@@ -147,7 +149,7 @@ def _dtypes_text(op: Op) -> str:
         names[-1] += _CPU_ONLY_NOTE
     outs = set(dtypes.values())
     if dtype_attr:
-        return f"{', '.join(names)} → the one `{dtype_attr}` names"
+        return f"{', '.join(names)} → the dtype given by `{dtype_attr}`"
     result_text = f" → `{outs.pop()}`" if len(outs) == 1 and len(dtypes) > 1 else ""
     return ", ".join(names) + result_text
 
@@ -181,7 +183,7 @@ def _attributes_section(op: Op) -> str:
 def _attr_kind(attr: Attr) -> str:
     if attr.allowed:
         return "one of " + ", ".join(f"`{value}`" for value in attr.allowed)
-    return attr.kind + (" or nothing" if attr.is_nullable else "")
+    return attr.kind + (" or None" if attr.is_nullable else "")
 
 
 def _attr_default(attr: Attr) -> str:
@@ -202,7 +204,12 @@ def _shapes_section(op: Op) -> str:
     headers = (
         ["operands", "attributes", "result"] if op.attrs else ["operands", "result"]
     )
-    lines = ["## Shapes", "", "Some of those that every engine is tested on:", ""]
+    lines = [
+        "## Shapes",
+        "",
+        "Some of the shapes that every engine is tested with:",
+        "",
+    ]
     lines += [f"| {' | '.join(headers)} |", "|---" * len(headers) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in selected]
     return "\n".join(lines)
@@ -242,7 +249,7 @@ def _gpu_section(op: Op) -> str:
 
 def _expression_text(op: Op) -> list[str]:
     paragraphs = [
-        "A scalar WGSL expression: elementwise neighbours are fused with it into one "
+        "A scalar WGSL expression: adjacent elementwise ops are fused with it into one "
         "kernel. `x`, `y`, `z` are the operands; `F`, `I`, `U`, `B` stand for f32, "
         "i32, u32, bool or their vec4, `X` for the type of `x`."
     ]
@@ -254,31 +261,33 @@ def _expression_text(op: Op) -> list[str]:
         paragraphs.append("\n".join(["| types | expression |", "|---|---|", *rows]))
     uses = getattr(op.lower, "uses", ())
     if uses:
-        paragraphs.append("It calls functions of ours, for WGSL's own promise less:")
+        paragraphs.append(
+            "It calls these functions, as the built-in ones of WGSL guarantee less:"
+        )
         paragraphs += [_shader_listing(f"include/{name}") for name in uses]
     return paragraphs
 
 
 def _view_text(op: Op) -> list[str]:
     return [
-        "A view: arithmetic on offsets and strides. It costs nothing; whatever reads "
-        "it next reads through it."
+        "A view: only offsets and strides change, no data is moved. The op that uses "
+        "the result reads the original elements."
     ]
 
 
 def _concat_text(op: Op) -> list[str]:
-    return ["One strided copy per operand, straight into its place in the result."]
+    return ["One strided copy per operand, directly to its position in the result."]
 
 
 def _kernel_text(op: Op) -> list[str]:
     paragraphs = [
-        "Hand-written shaders. Which one runs depends on the device and shape:"
+        "Hand-written shaders; the device and the shape decide which one runs:"
     ]
     variants = op_facts.gpu_variants(op)
     paragraphs += [_variants_table(op, variants)]
     if isinstance(op.lower, Kernel) and op.lower.fallback is not None:
         paragraphs.append(
-            "Where none fits the device's limits it is built from "
+            "If none fits the limits of the device, the op is built from "
             f"{_op_links(op_facts.composed_from(op))}."
         )
     return paragraphs + _shader_listings(variants)
@@ -289,18 +298,18 @@ def _composition_text(op: Op) -> list[str]:
     variants = op_facts.gpu_variants(op)
     if variants:
         paragraphs += [
-            "Shaders of its own, where they fit:",
+            "Hand-written shaders, where they fit:",
             _variants_table(op, variants),
         ]
-        paragraphs.append("Otherwise it")
+        paragraphs.append("Otherwise the op")
     else:
-        paragraphs.append("It")
+        paragraphs.append("The op")
     paragraphs[-1] += f" is built from {_op_links(op_facts.composed_from(op))}."
     return [*paragraphs, *_shader_listings(variants)]
 
 
 def _variants_table(op: Op, variants: Sequence[GpuVariant]) -> str:
-    lines = ["| way | shaders |", "|---|---|"]
+    lines = ["| variant | shaders |", "|---|---|"]
     for variant in variants:
         names = [f"`{name}.wgsl`" if name else "generated" for name in variant.shaders]
         label = variant.name.removeprefix(op.name).lstrip(", ") or "any shape"

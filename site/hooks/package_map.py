@@ -43,7 +43,7 @@ def package_map() -> str:
         for layer in runpy.run_path(str(ROOT / "tests/unit/import_layers.py"))["LAYERS"]
     ]
     layers = [layer for layer in layers if layer]
-    rows = ["| room | files | lines | what it is for |", "|---|---:|---:|---|"]
+    rows = ["| package | files | lines | purpose |", "|---|---:|---:|---|"]
     rows += [
         f"| `{part.name}` | {part.files} | {part.lines:,} | "
         f"{escape_markdown(part.summary)} |"
@@ -68,11 +68,11 @@ def _layers_chart(layers: list[list[PackagePart]]) -> str:
     for index, layer in enumerate(reversed(layers)):
         parts += _layer_boxes(layer, index * (_BOX_HEIGHT + _GAP))
     height = len(layers) * (_BOX_HEIGHT + _GAP)
-    alt_text = "The rooms of rlxweb on their floors; every import points down"
+    alt_text = "The packages of rlxweb in layers; every import points down"
     return figure(
         svg_image(_WIDTH, height, alt_text, parts),
-        "Rooms are as wide as they are long to read. A room imports from the floors "
-        "below it and from no other.",
+        "The width of a package shows its lines of code. A package imports only from "
+        "the layers below it.",
     )
 
 

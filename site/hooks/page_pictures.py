@@ -42,7 +42,9 @@ def picture(arguments: str) -> str:
     """
     name, caption = arguments.split(" ", 1)
     if not (PICTURES / name).is_file():
-        raise ValueError(f"no picture {name}: run site/snippets.py with the page")
+        raise ValueError(
+            f"the picture {name} does not exist: run site/snippets.py with the page"
+        )
     stem, words = name.removesuffix(".svg"), escape(caption)
     light = f"![{words}](../{FOLDER}/{stem}.svg#only-light)"
     dark = f"![{words}](../{FOLDER}/{stem}-dark.svg#only-dark)"

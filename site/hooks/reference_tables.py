@@ -22,7 +22,7 @@ def error_tree() -> str:
     """Return the error classes as a tree: their meaning, and their bases among Python's
     own.
     """
-    lines = ["| error | also | exit code | when |", "|---|---|---:|---|"]
+    lines = ["| error | built-in base | exit code | meaning |", "|---|---|---:|---|"]
     lines += _error_rows(errors.RlxError, 0)
     return "\n".join(lines)
 
@@ -61,7 +61,7 @@ def methods() -> str:
     for op, names in op_facts.methods().items():
         for name in names:
             adds.setdefault(name, []).append(op)
-    lines = ["| method | op | what it gives |", "|---|---|---|"]
+    lines = ["| method | op | result |", "|---|---|---|"]
     order = {op.name: at for at, op in enumerate(registry)}
     for name, ops in sorted(adds.items(), key=lambda entry: order[entry[1][0]]):
         if registry.get(ops[0]).family == "leaf":

@@ -56,7 +56,7 @@ def test_both_sides_have_the_same_numbers_and_shaders(open_page: OpenPage) -> No
     assert "4 Hz" in tables[0]
     run_both_sides(page)
     assert page.inner_text("#verdict").startswith("Right: ")
-    page.get_by_role("link", name="a folder beside this page").click()
+    page.get_by_role("link", name="a folder next to this page").click()
     page.wait_for_selector("html[data-state=right]")
 
 

@@ -319,12 +319,12 @@ def test_exported_page_shows_wrong_results(
     assert page.is_visible("#rows")
     assert not page.is_visible("#stuck")
     assert page.inner_text("#sentence").startswith("Wrong: ")
-    assert "% of what is tolerated" in page.inner_text("#aside")
+    assert "% of the tolerance" in page.inner_text("#aside")
     exports.faults["/layer/weights.bin"] = "html"
     page.reload()
     page.wait_for_selector("html[data-state=failed]")
-    assert page.inner_text("#sentence") == "It did not run (fetch)"
-    assert page.inner_text("#aside").endswith("the file is not there.")
+    assert page.inner_text("#sentence") == "The plan did not run (fetch)"
+    assert page.inner_text("#aside").endswith("the file does not exist.")
     assert page.locator("section").count() == 3  # of them that on top alone is shown
     assert page.locator("section:visible").count() == 1
     exports.faults.clear()

@@ -51,7 +51,7 @@ def test_a_broken_file_is_named_with_the_response(
         exports.faults[f"/layer/{path}"] = fault
         url = f"{exports.url}layer/{path} could not be loaded"
         size = (exports.folder / "layer" / path).stat().st_size
-        words = {"html": "a page of HTML", "cut": f" of {size:,} bytes arrived"}
+        words = {"html": "an HTML page", "cut": f" of {size:,} bytes arrived"}
         word = words.get(fault, f"the server answered {fault}")
         message = check_error(page, LOAD_SCRIPT, url, word, code="fetch")
         if fault == "cut":  # of what came before, a browser may hand over a part
@@ -76,9 +76,9 @@ def test_files_of_wrong_size_or_another_export_are_refused(
     exports.faults.clear()
     for body, words in {
         b'{"schema": "rlxweb.web/2"}': ("rlxweb.web/2", "rlxweb.web/1"),
-        b"[1, 2": ("is no plan",),
+        b"[1, 2": ("is not a valid plan",),
         b"null": ("schema none",),
-        b'{"schema": "rlxweb.web/1"}': ("is no whole plan", "export it again"),
+        b'{"schema": "rlxweb.web/1"}': ("is not a complete plan", "export it again"),
     }.items():
         exports.faults["/layer/plan.json"] = body
         check_error(page, LOAD_SCRIPT, "layer/plan.json", *words, code="plan")
@@ -101,7 +101,11 @@ def test_an_incomplete_plan_is_refused_when_it_is_used(
         exports.faults["/layer/plan.json"] = json.dumps(complete_plan | part).encode()
         script = """told(async () => (await load("/layer/plan.json")).check())"""
         check_error(
-            page, script, "layer is no whole plan", "export it again", code="plan"
+            page,
+            script,
+            "layer is not a complete plan",
+            "export it again",
+            code="plan",
         )
 
 
@@ -196,9 +200,9 @@ def open_restricted_page(
             "}); } });",
             "limits",
             (
-                "maxBufferSize, 7,680 needed and 1,024 here",
-                "maxStorageBuffersPerShaderStage, 3 needed and unknown here",
-                "minStorageBufferOffsetAlignment, 256 needed and 512 here",
+                "maxBufferSize: 7,680 needed, 1,024 here",
+                "maxStorageBuffersPerShaderStage: 3 needed, unknown here",
+                "minStorageBufferOffsetAlignment: 256 needed, 512 here",
             ),
         ),
     ],
@@ -296,7 +300,7 @@ def test_an_adapter_in_place_of_a_device_is_refused(page: Page) -> None:
     """An adapter is refused where a device is asked for."""
     script = """told(async () => load("/layer/plan.json", {
         device: await navigator.gpu.requestAdapter() }))"""
-    check_error(page, script, "no GPUDevice", code="device")
+    check_error(page, script, "not a GPUDevice", code="device")
 
 
 def test_a_device_of_the_caller_is_left_open(page: Page) -> None:
@@ -326,7 +330,7 @@ def test_a_device_of_the_caller_is_left_open(page: Page) -> None:
     assert known == [True, "open", True, 0, "device-lost", "device-lost"]
     assert small["code"] == "limits"
     assert "the given device" in small["message"]
-    assert "maxBufferSize, 7,680 needed and 16 here" in small["message"]
+    assert "maxBufferSize: 7,680 needed, 16 here" in small["message"]
 
 
 def test_out_of_memory_and_driver_errors_are_reported(page: Page) -> None:
@@ -352,7 +356,7 @@ def test_out_of_memory_and_driver_errors_are_reported(page: Page) -> None:
         "close other tabs",
         code="out-of-memory",
     )
-    assert re.search(r"make buffers of [\d,]+ bytes", message)
+    assert re.search(r"create buffers of [\d,]+ bytes", message)
     check_error(
         page,
         f"""told(async () => {{

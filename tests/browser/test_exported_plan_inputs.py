@@ -38,7 +38,7 @@ INVALID_INPUTS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
         (
             "{ x: new Float32Array(192), y: 1 }",
             "input",
-            ("layer has no input y", "it takes x"),
+            ("layer has no input y", "its inputs: x"),
         ),
         ("{ toString: new Float32Array(192) }", "input", ("no input toString",)),
     ],
@@ -50,19 +50,27 @@ INVALID_INPUTS: dict[str, list[tuple[str, str, tuple[str, ...]]]] = {
         ),
     ],
     "table": [
-        ("{ rows: Int32Array.of(0, 5, 6, 1) }", "index", ("table", "0 or more")),
-        ("{ rows: Int32Array.of(0, -7, 2, 1) }", "index", ("outside",)),
+        ("{ rows: Int32Array.of(0, 5, 6, 1) }", "index", ("table", "at least 0")),
+        ("{ rows: Int32Array.of(0, -7, 2, 1) }", "index", ("out of range",)),
     ],
     "tokens": [
         (
             "{ ids: BigInt64Array.of(0n, 1n, 4194304n, 2n), sizes }",
             "range",
-            ("ids is 4,194,304 at 2", "no i64", "-2,097,151 to 2,097,151"),
+            (
+                "ids is 4,194,304 at index 2",
+                "not support i64",
+                "-2,097,151 to 2,097,151",
+            ),
         ),
         (
             "{ ids: Int32Array.of(0, 1, 1, 1), sizes: sizes.map(() => 2n ** 32n) }",
             "range",
-            ("sizes is 4,294,967,296 at 0", "no u64", "0 to 4,294,967,295"),
+            (
+                "sizes is 4,294,967,296 at index 0",
+                "not support u64",
+                "0 to 4,294,967,295",
+            ),
         ),
         (
             "{ ids: new Float64Array(4), sizes }",

@@ -119,7 +119,7 @@ def check_matrix_controls(page: Page) -> None:
     for word in ("Inputs", "Tolerance", "Largest error", "Time", "x1:"):
         assert word in details
     page.keyboard.press("Escape")
-    expect(page.locator("#details-title")).to_have_text("No case is picked")
+    expect(page.locator("#details-title")).to_have_text("No case is selected")
 
     page.check('input[name="colour"][value="time"]', force=True)
     expect(page.locator("#legend")).to_contain_text("0.1 ms")
@@ -264,10 +264,11 @@ def test_without_webgpu_the_page_reports_it_and_checks_numpy(
     expect(page.locator(".problem")).to_contain_text(
         "This browser offers no WebGPU", timeout=START_MS
     )
-    expect(page.locator(".sentence-note")).to_contain_text("No WebGPU here")
+    expect(page.locator(".sentence-note")).to_contain_text("WebGPU is not available")
     expect(page.locator('input[name="device"][value="webgpu"]')).to_be_disabled()
     assert re.fullmatch(
-        rf"{cases:,} of {cases:,} cases right on NumPy [\d.]+, float32 against float64",
+        rf"{cases:,} of {cases:,} cases right on NumPy [\d.]+, "
+        "float32 compared with float64",
         wait_until_finished(page),
     )
     expect(page.locator('input[name="device"][value="webgpu"]')).to_be_disabled()
@@ -317,7 +318,7 @@ def test_a_lost_gpu_is_reported_and_repeated_loss_ends_the_run(
 
     page.click("#run")
     expect(page.locator(".problem")).to_contain_text(
-        "The GPU keeps going away", timeout=START_MS
+        "The GPU was lost repeatedly", timeout=START_MS
     )
     assert count_cell_words(page)["wrong"] == 3
     page.get_by_role("button", name="Check NumPy instead").click()

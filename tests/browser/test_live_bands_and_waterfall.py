@@ -121,7 +121,7 @@ def test_bands_that_cannot_be_told_apart_are_refused(live: Page, files: Path) ->
     wait_for_text(live, "bands-why", "choose a larger n_fft")
     live.select_option("#band-set", "octaves")
     wait_until(live, "() => document.getElementById('band-values').rows.length === 0")
-    wait_for_text(live, "bands-why", "half the rate is 128 Hz")
+    wait_for_text(live, "bands-why", "half the sampling rate is 128 Hz")
     live.select_option("#band-set", "")
     assert not live.locator("#bands-there").is_visible()
     live.select_option("#band-set", "eeg")
@@ -185,7 +185,7 @@ def test_annotations_are_listed_and_seek_to_their_times(
     live: Page, files: Path
 ) -> None:
     open_file(live, files / "whole.edf")
-    assert "begun at 23:59:50" in live.locator("#file-facts").inner_text()
+    assert "started at 23:59:50" in live.locator("#file-facts").inner_text()
     wait_for_text(live, "notes-said", "4 annotations")
     live.locator("#notes summary").click()
     texts = live.locator("#note-text option").all_inner_texts()
@@ -232,7 +232,7 @@ def test_a_recording_with_gaps_is_played_past_them(live: Page, files: Path) -> N
         "2 channels in µV at 256 Hz, 1:20 with a gap"
         in live.locator("#file-facts").inner_text()
     )
-    assert "a gap of 30.5 s after 20 s" in live.inner_text("#file-warnings")
+    assert "a gap of 30.5 s at 20 s" in live.inner_text("#file-warnings")
     wait_for_text(live, "notes-said", "3 annotations")
     live.locator("#notes summary").click()
     live.locator("#notes-list button", has_text="in the gap").click()

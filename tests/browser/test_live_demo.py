@@ -82,7 +82,7 @@ def test_the_controls_reach_the_call(live: Page) -> None:
     set_slider(live, "k", 2)
     wait_until(
         live,
-        """() => /4 segments of 1024 samples every 512, resolution 0.25 Hz/
+        """() => /4 segments of 1024 samples with a hop of 512, resolution 0.25 Hz/
             .test(document.getElementById("explain").textContent)""",
     )
     wait_until(live, "() => document.getElementById('peaks').rows.length === 16")
@@ -200,7 +200,10 @@ def test_a_lost_gpu_is_replaced_by_numpy_and_can_be_opened_again(live: Page) -> 
     message = wait_for_problem(live, "The GPU failed")
     assert "the device was lost" in message.lower()
     wait_for_engine(live, "instead of the GPU")
-    assert "fell back from the GPU" in live.locator("#explain").inner_text()
+    assert (
+        "computed by NumPy because the GPU failed"
+        in live.locator("#explain").inner_text()
+    )
     calls = live.evaluate("spy.calls")
     wait_for_calls(live, calls)
     live.get_by_role("button", name="Try the GPU again").click()

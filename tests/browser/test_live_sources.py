@@ -136,7 +136,7 @@ def test_position_is_set_by_slider(live: Page, files: Path) -> None:
 def test_a_file_without_a_rate_asks_for_it(live: Page, files: Path) -> None:
     open_file(live, files / "x.npy")
     live.locator("#asked").wait_for()
-    assert "x.npy does not tell its sampling rate" in live.inner_text("#asked-why")
+    assert "The sampling rate of x.npy is unknown" in live.inner_text("#asked-why")
     live.locator("#rate").fill("256")
     live.keyboard.press("Enter")
     wait_for_title(live, "x.npy")
@@ -148,7 +148,7 @@ def test_truncated_file_is_shown_with_a_warning(live: Page, files: Path) -> None
     """A truncated file is read as far as it goes, and the page says what is missing."""
     open_file(live, files / "cut.edf")
     wait_for_title(live, "cut.edf")
-    assert "the header states 30 data records" in live.inner_text("#file-warnings")
+    assert "the header declares 30 data records" in live.inner_text("#file-warnings")
     live.set_input_files("#file", files / "one.bdf")
     wait_for_title(live, "one.bdf")
     assert not live.locator("#file-warnings").is_visible()
@@ -176,7 +176,7 @@ def test_a_file_is_dropped_on_the_page(live: Page, files: Path) -> None:
     [
         ("named.edf", "the suffix is .edf but the content is not EDF"),
         ("page.pdf", "rlxweb reads EDF, BDF, WAV, NPY, NPZ, CSV, Zarr"),
-        ("empty.wav", "empty.wav is empty (0 bytes)"),
+        ("empty.wav", "empty.wav is an empty file (0 bytes)"),
         ("huge.edf", "huge.edf has 2.0 GiB; this page takes recordings up to 1.0 GiB"),
     ],
 )
@@ -225,7 +225,7 @@ def test_changed_file_is_reported(live: Page, files: Path) -> None:
     wait_for_title(live, "changing.edf")
     with path.open("ab") as file:
         file.write(b"more")
-    assert "choose it again" in wait_for_problem(live, "could not be computed")
+    assert "choose the file again" in wait_for_problem(live, "could not be computed")
     choose_option(live, "source", "synthetic")
     wait_for_title(live, "Synthetic EEG")
     assert problem_text(live) == ""
@@ -302,7 +302,7 @@ def test_refused_microphone_falls_back_to_synthetic_signal(live: Page) -> None:
     """A refused microphone leads back to the synthetic signal with advice."""
     live.evaluate(REFUSE_MICROPHONE_ONCE_JS)
     choose_option(live, "source", "microphone")
-    assert "Allow it beside the address" in wait_for_problem(live, "No microphone")
+    assert "Allow it next to the address" in wait_for_problem(live, "No microphone")
     wait_for_title(live, "Synthetic EEG")
     assert live.locator('input[value="synthetic"]').is_checked()
 
@@ -338,7 +338,7 @@ def test_without_webgpu_the_page_says_so_and_runs_on_numpy(
     open_with_worker_code: OpenPage, code: str, why: str
 ) -> None:
     page = open_with_worker_code(code)
-    assert why in wait_for_problem(page, "No WebGPU here")
+    assert why in wait_for_problem(page, "WebGPU is not available")
     assert page.locator('input[value="webgpu"]').is_disabled()
     wait_for_engine(page, "NumPy")
     wait_for_title(page, "Synthetic EEG")

@@ -91,7 +91,7 @@ def test_signal_is_shown_through_stall_interaction_and_end(
 
     # Channels of one's choice only; none is no error.
     page.click("#none")
-    expect(page.locator("#state")).to_have_text("resting")
+    expect(page.locator("#state")).to_have_text("no channel selected")
     page.check('#picks input[value="0"]')
     terminal.write_input(X.T.astype("<f4").tobytes())
     expect(page.locator("#figure-seconds")).to_have_text("40.0 s")

@@ -109,7 +109,7 @@ def test_visitor_supplies_a_missing_model(open_page: OpenPage, tmp_path: Path) -
     assert count_notes(page) > 0
     page.press("#roll", "+")
     page.set_input_files("#pick-sound", [{**bad_file, "name": "a.wav"}])
-    expect(problem).to_contain_text("cannot read it as sound")
+    expect(problem).to_contain_text("cannot decode the file as sound")
 
 
 def test_it_fits_a_phone(open_page: OpenPage) -> None:

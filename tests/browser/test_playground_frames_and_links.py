@@ -172,7 +172,7 @@ def test_linked_program_keeps_the_saved_one(open_page: OpenPage) -> None:
     expect(page.locator("#code")).to_have_value("print('linked')")
     stored_js = "localStorage.getItem('rlxweb-playground')"
     assert "saved" in page.evaluate(stored_js)
-    page.get_by_role("button", name="Bring back what was here").click()
+    page.get_by_role("button", name="Restore the previous code").click()
     expect(page.locator("#code")).to_have_value("print('saved')")
     expect(page.locator("#origin")).to_be_hidden()
     page.evaluate("location.hash = ''")
@@ -242,7 +242,9 @@ def test_code_too_long_for_a_link_is_refused(open_page: OpenPage) -> None:
     expect(page.locator("#code")).to_have_value(before)
     page.fill("#code", "x" * 100_001)
     page.click("#share")
-    expect(page.locator(".problem").last).to_contain_text("No link can carry this")
+    expect(page.locator(".problem").last).to_contain_text(
+        "A link cannot contain this code"
+    )
     longest = "# " + "ä" * 99_998  # twice as many bytes
     page.fill("#code", longest)
     page.click("#share")
@@ -289,7 +291,7 @@ def test_hidden_program_text_is_shown_as_escapes(bench: Page) -> None:
     expect(page.locator(".problem").last).to_contain_text(
         "Line 2 has the character U+202E"
     )
-    page.get_by_role("button", name="Write such characters as escapes").click()
+    page.get_by_role("button", name="Replace these characters by escapes").click()
     expect(page.locator("#code")).to_have_value("'a'\n'\\u202eb'")
     page.click("#run")
     assert "u202e" in wait_for_output(page)

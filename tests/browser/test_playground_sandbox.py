@@ -234,7 +234,7 @@ def test_runs_are_isolated_from_each_other(bench: Page) -> None:
         "with open('/tmp/left', 'w') as file:\n"
         "    file.write('x')\n"
     )
-    assert run_program(bench, patch_code).strip() == "It ran and said nothing."
+    assert run_program(bench, patch_code).strip() == "The program printed nothing."
     check_code = (
         f"{CUSTOM_OP_CODE}import os, js, numpy as np\n"  # not: the name is taken
         "print(np.pi > 3.1, callable(rlxweb.welch_peaks), hasattr(js, 'mark'),"

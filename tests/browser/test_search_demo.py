@@ -109,7 +109,7 @@ def test_visitor_supplies_a_missing_model(open_page: OpenPage) -> None:
     expect(problem).to_contain_text("tokenizer.json is missing")
     broken_files = {**files, "config.json": b'{"model_type": "gpt2"}'}
     page.set_input_files("#pick-model", input_files(broken_files))
-    expect(problem).to_contain_text("config.json says 'gpt2'")
+    expect(problem).to_contain_text("config.json has model_type 'gpt2'")
     page.set_input_files("#pick-model", input_files(files))
     expect(page.locator("#hits li")).to_have_count(5)
     expect(problem).to_have_count(0)

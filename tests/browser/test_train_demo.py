@@ -103,7 +103,10 @@ def wait_for_state(page: Page, name: str, timeout: float = 60_000) -> Page:
 
 
 def select_device(page: Page, name: str) -> None:
-    page.check(f'input[name="device"][value="{name}"]', force=True)
+    """Select the device; the button may be below the window's fixed bottom line."""
+    button = page.locator(f'input[name="device"][value="{name}"]')
+    button.evaluate("button => button.scrollIntoView({ block: 'center' })")
+    button.check(force=True)
 
 
 def wait_for_steps(page: Page, steps: int) -> None:
@@ -174,7 +177,7 @@ def test_it_learns_to_tell_vowels(
     if device_name == "cpu":
         wait_for_state(train_page, "paused")
         assert 0 < int(train_page.inner_text("#figure-steps")) < STEPS
-        expect(train_page.locator("#start")).to_have_text("Go on")
+        expect(train_page.locator("#start")).to_have_text("Continue")
         expect(train_page.locator("#kind")).to_be_disabled()
         train_page.click("#start")
     wait_for_state(train_page, "done")
@@ -232,7 +235,7 @@ def test_curve_and_confusions_have_text_alternatives(train_page: Page) -> None:
     wait_for_state(train_page, "done")
     label = train_page.get_attribute("#curve", "aria-label") or ""
     assert re.match(
-        r"Loss from \d\.\d+ at step 1 to 0\.\d+ at step 100\. Of held", label
+        r"Loss from \d\.\d+ at step 1 to 0\.\d+ at step 100\. For held", label
     )
     train_page.click("#numbers summary")
     rows = train_page.locator("#rows tr")
@@ -245,7 +248,7 @@ def test_curve_and_confusions_have_text_alternatives(train_page: Page) -> None:
     assert sum(cells[::6]) / 300 == pytest.approx(
         shown_accuracy(train_page), abs=0.0006
     )
-    assert "% of the held-out examples right" in train_page.inner_text(
+    assert "% of the held-out examples correct" in train_page.inner_text(
         ".said[role=status]"
     )
     pixels_js = (
@@ -268,7 +271,7 @@ def test_nonfinite_loss_stops_training(train_page: Page) -> None:
     wait_for_state(train_page, "stopped")
     problem = train_page.locator(".problem")
     message = problem.inner_text()
-    assert re.search(r"Stopped: the loss of step \d+ is no number", message)
+    assert re.search(r"Stopped: the loss of step \d+ is not a number", message)
     assert re.search(r"step \d+: the loss is (inf|nan|-inf); \w+ .* produced ", message)
     problem.get_by_role("button", name="Reset").click()
     wait_for_state(train_page, "ready")
@@ -304,7 +307,7 @@ def test_a_lost_gpu_costs_some_steps(train_page: Page) -> None:
     assert "swiftshader" in train_page.inner_text("#why")
     train_page.evaluate("lose()")
     wait_for_state(train_page, "lost")
-    problem.get_by_role("button", name="Go on with NumPy").click()
+    problem.get_by_role("button", name="Continue with NumPy").click()
     wait_for_steps(train_page, last_step + 30)
     assert "NumPy" in train_page.inner_text("#why")
     pause_training(train_page)
@@ -337,13 +340,14 @@ def test_saved_files_are_reopened(train_page: Page) -> None:
     wait_for_state(train_page, "ready")
     train_page.set_input_files("#open", input_files("a.rlxg", network))
     message = train_page.locator("#file-said")
-    expect(message).to_contain_text("a.rlxg judges what is heard")
+    expect(message).to_contain_text("a.rlxg, with ")
+    expect(message).to_contain_text("weights, is used for listening")
     train_page.click("#example")
     expect(train_page.locator("#hear-said")).to_contain_text("says “")
     train_page.set_input_files("#open", input_files("b.rlxg", b"no graph"))
     expect(train_page.locator(".problem")).to_contain_text("b.rlxg cannot be opened")
     train_page.set_input_files("#open", input_files("c.npz", moments))
-    expect(message).to_contain_text("c.npz: go on from step 25")
+    expect(message).to_contain_text("c.npz: continue from step 25")
     expect(train_page.locator(".problem")).to_have_count(0)
     train_page.click("#start")
     wait_for_state(train_page, "done")
@@ -405,13 +409,13 @@ def test_on_a_phone_without_a_gpu(open_page: OpenPage) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.emulate_media(color_scheme="dark")
     wait_for_state(page, "ready", START_MS)
-    expect(page.locator(".problem")).to_contain_text("No WebGPU here")
+    expect(page.locator(".problem")).to_contain_text("WebGPU is not available")
     assert page.is_disabled('input[value="webgpu"]')
     page.fill("#steps", "25")
     page.click("#start")
     wait_for_state(page, "done")
     assert "NumPy" in page.inner_text("#why")
-    assert "there is no WebGPU here" in page.inner_text("#why")
+    assert "WebGPU is not available" in page.inner_text("#why")
     page.click("#numbers summary")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     page.fill("#steps", "0")

@@ -340,21 +340,21 @@ REFUSED_INPUTS = {
     "the time axis is cut": (
         CHUNKED_ALONG_TIME,
         UsageError,
-        "axis 1 of size 512, is split into 4 chunks of 128; the axis must be in one "
-        "chunk of 512; x.rechunk({1: -1}), or x.rechunk({0: 1, 1: -1}) to keep the "
-        "chunk size",
+        "axis 1 of size 512, is split into 4 chunks of 128; the axis must be in a "
+        "single chunk of 512; use x.rechunk({1: -1}), or x.rechunk({0: 1, 1: -1}) to "
+        "keep the chunk size",
     ),
     "chunks of unknown sizes": (
         LAZY[LAZY[:, 0] > 0],
         ShapeError,
-        "unknown sizes, shape (?, 512); the number of rows of every chunk must be "
+        "unknown sizes (shape (?, 512)); the number of rows of every chunk must be "
         "known; compute the sizes first: x = x.compute_chunk_sizes()",
     ),
     "an array of NumPy": (X, DTypeError, "expected a dask.array"),
     "an array with labels": (SimpleNamespace(data=LAZY), DTypeError, "pass x.data"),
     "text": (LAZY.astype("U3"), DTypeError, "expected an array of numbers"),
     "a masked array": (da.ma.masked_less(LAZY, 0), DTypeError, "da.ma.filled"),
-    "no rows": (LAZY[:0], UsageError, "the batch [0] has no rows"),
+    "no rows": (LAZY[:0], UsageError, "the batch of shape [0] has no rows"),
     "no samples": (LAZY[:, :0], UsageError, "the signal has no samples"),
     "too short": (
         LAZY[:, :32],
@@ -452,7 +452,7 @@ def test_decisions_of_other_arrays_are_refused() -> None:
     _, power = rd.welch(LAZY, 256.0)
     assert rd.decisions((power.mean() * 2,)).compute()[0].rows == 10
     with pytest.raises(
-        UsageError, match="persisted or computed alone has no decisions"
+        UsageError, match="decisions are lost when a result is persisted or computed"
     ):
         rd.decisions(power.persist())
 

@@ -112,7 +112,9 @@ def test_annotations_and_resources_select_workers(
         misplaced = client.submit(
             check_worker_resources, {"GPU": 1}, "welch", workers=[plain]
         )
-        with pytest.raises(ClusterError, match=r"0 of GPU; .* chunk requires GPU 1"):
+        with pytest.raises(
+            ClusterError, match=r"0 of resource GPU; .* chunk requires 1 of it; Dask"
+        ):
             misplaced.result(timeout=START_S)
         assert peaks.power.compute(optimize_graph=False).shape == (12, 2)
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from rlxweb.dask import connect, recordings
-from rlxweb.dask.connect import connect_to_scheduler
+from rlxweb.dask import cluster_clients, recordings
+from rlxweb.dask.cluster_clients import connect_to_scheduler
 from rlxweb.dask.recordings import spread
 from rlxweb.dask.worker_deaths import MAX_DEATHS
 from rlxweb.dask.worker_versions import local_versions
@@ -131,7 +131,7 @@ def test_recording_that_kills_every_worker_is_given_up(
     error = outcomes.pop(deadly)
     check_outcomes(list(outcomes.items()), [f for f in files if f != deadly])
     assert isinstance(error, WorkerFailed)
-    assert f"{MAX_DEATHS} workers died while processing it" in str(error)
+    assert f"{MAX_DEATHS} workers died while processing the recording" in str(error)
     assert "--memory-limit" in str(error)
 
 
@@ -154,7 +154,7 @@ def test_recordings_failing_on_a_broken_worker_are_retried_elsewhere(
     )
     (line,) = messages
     assert (
-        f"excluded worker {full_worker}: 3 recordings in a row failed on the worker"
+        f"excluded worker {full_worker}: 3 consecutive recordings failed on the worker"
         in line
     )
     assert "No space left on device" in line
@@ -190,7 +190,9 @@ def test_missing_files_exclude_no_worker(
         assert "tried 3 times" in str(error)
     left_out_messages = [line for line in messages if line.startswith("excluded")]
     readmitted_messages = [
-        line for line in messages if line.endswith("the same recordings fail elsewhere")
+        line
+        for line in messages
+        if line.endswith("the same recordings also fail on other workers")
     ]
     assert len(messages) == len(left_out_messages) + len(readmitted_messages)
     assert len(left_out_messages) == len(readmitted_messages)
@@ -283,7 +285,9 @@ def test_a_cluster_without_a_worker(
 ) -> None:
     monkeypatch.setattr(recordings, "MAX_WAIT_S", 1.0)
     messages: list[str] = []
-    with pytest.raises(ClusterLost, match="it has no workers; waited 1 s; start one"):
+    with pytest.raises(
+        ClusterLost, match="the cluster has no workers; waited 1 s; start one"
+    ):
         list(
             spread(
                 write_edf_recordings(tmp_path, 1),
@@ -301,7 +305,7 @@ def test_a_cluster_without_a_worker(
 def test_missing_scheduler_is_refused(
     tmp_path: Path, call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect, "CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(cluster_clients, "CONNECT_TIMEOUT_S", 0.5)
     address = f"tcp://127.0.0.1:{free_port()}"
     run_result = call("welch", write_edf_recordings(tmp_path, 1)[0], "--dask", address)
     messages = ("no scheduler responds", "waited 0.5 s", "dask scheduler")
@@ -310,8 +314,8 @@ def test_missing_scheduler_is_refused(
 
 def test_silent_service_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service that listens and says nothing holds nobody up."""
-    monkeypatch.setattr(connect, "CONNECT_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(connect, "_HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(cluster_clients, "CONNECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(cluster_clients, "_HANDSHAKE_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as silent_server:
         address = f"tcp://127.0.0.1:{silent_server.getsockname()[1]}"
         with (

@@ -312,7 +312,7 @@ REFUSED_ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "an input too few": (
         _run_arguments(graph=_two_input_graph),
         InputError,
-        "input 'y' is missing; got 1 of 2 inputs",
+        "input 'y' was not given; 1 of 2 inputs given",
     ),
     "an input too many": (
         _run_arguments(inputs={"x": LAZY, "y": W}),
@@ -335,7 +335,7 @@ REFUSED_ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         ShapeError,
         "param 'w'",
     ),
-    "no graph": (_run_arguments(graph=3), GraphError, "a Graph or a function"),
+    "no graph": (_run_arguments(graph=3), GraphError, "a Graph, or a function"),
     "a function of something else": (
         _run_arguments(graph=lambda rows: rows),
         GraphError,
@@ -344,7 +344,7 @@ REFUSED_ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a function that gives other rows": (
         _run_arguments(graph=lambda rows: weighted_graph(7)),
         GraphError,
-        "called for 2 rows; it returned graph 'weighted', declared for 7 rows",
+        "returned graph 'weighted' for 7 rows; the function was called for 2 rows",
     ),
 }
 

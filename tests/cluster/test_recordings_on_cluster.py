@@ -126,7 +126,7 @@ def test_file_missing_on_workers_is_refused(client: Client, tmp_path: Path) -> N
     ((name, error),) = spread([missing_file], ON_CPU, client, print)
     assert name == missing_file
     assert isinstance(error, WorkerFailed)
-    assert f"does not find the file {missing_file!r}" in str(error)
+    assert f"cannot find the file {missing_file!r}" in str(error)
     assert "tried 3 times" in str(error)
     assert "every worker can read under the same path" in str(error)
 

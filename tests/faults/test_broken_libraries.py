@@ -120,8 +120,8 @@ FATAL_MODULES = {
     "segmentation fault": ("import ctypes\nctypes.string_at(0)", "SIGSEGV"),
     "abort": ("import os\nprint('last words')\nos.abort()", "SIGABRT"),
     "silent end": ("import os\nos._exit(7)", "exit code 7"),
-    "hang": ("import time\ntime.sleep(3600)", "it hangs"),
-    "busy hang": ("while True:\n    pass", "it hangs"),
+    "hang": ("import time\ntime.sleep(3600)", "it did not load within 1 s"),
+    "busy hang": ("while True:\n    pass", "it did not load within 1 s"),
 }
 UNUSABLE_MODULES = {
     "RuntimeError": ("raise RuntimeError('no kernel image')", "no kernel image"),

@@ -261,7 +261,7 @@ def test_float64_on_gpu_is_rejected(tmp_path: Path, call: CommandRunner) -> None
     result = call(
         "welch", write_npy(tmp_path), *FS, "--device", "gpu", "--precision", "f64"
     )
-    check_rejected(result, 2, "float64", "narrowed")
+    check_rejected(result, 2, "float64", "never converted to float32")
 
 
 def test_unreadable_file_is_a_permission_error(
@@ -286,7 +286,7 @@ def test_truncated_recording_is_analysed_with_a_warning(
     expected = (
         "rlxweb: reading",
         "x.edf",
-        "states 10 data records, the file has 9",
+        "declares 10 data records, the file has 9",
         "1 s are",
     )
     for result in (

@@ -206,7 +206,7 @@ def test_graph_devices_name_a_lost_input(
     x = rlx.put(X, "vulkan")
     y, _ = runner.run_resolved({"x": x}, keep=True)
     assert (runner.last_device, y.device) == (rlx.Device.VULKAN,) * 2
-    assert "input 'x' is already there" in runner.explain()
+    assert "input 'x' is already on this device" in runner.explain()
     vulkan.ports[-1]._pending.append(InjectedFailure("submit", "lost"))
     with pytest.raises(DeviceLost, match="input 'x' existed only on the device"):
         runner.run_resolved({"x": x})

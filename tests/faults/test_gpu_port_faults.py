@@ -203,7 +203,7 @@ def test_short_map_is_a_lost_device(
             return view
 
         monkeypatch.setattr(buffer_type, "read_mapped", short_read_mapped)
-        with pytest.raises(DeviceLost, match="mapped only 12 of 16 bytes"):
+        with pytest.raises(DeviceLost, match="only 12 of 16 bytes were mapped"):
             run_blocking(port.read(handle, 0, 16))
 
 

@@ -78,9 +78,9 @@ def test_dead_process_loses_only_its_current_file() -> None:
     assert isinstance(outcomes_by_file["good2"], FileOutcome)
     assert isinstance(outcomes_by_file["bad1"], RecordingError)
     for name, expected in (
-        ("kill1", "SIGKILL, killed (the kernel sends it when memory runs out)"),
+        ("kill1", "SIGKILL, killed (sent by the kernel when memory runs out)"),
         ("kill2", "SIGKILL"),
-        ("leave1", "its worker process ended: exit code 3"),
+        ("leave1", "the worker process ended with exit code 3"),
         ("stumble1", "ZeroDivisionError: nobody thought of that"),
     ):
         error = outcomes_by_file[name]
@@ -116,7 +116,8 @@ def test_processes_that_do_not_start_are_one_error(
     """Processes that do not start are one error, not one for every file."""
     monkeypatch.setattr(process_pool, "serve_files", os._exit)
     with pytest.raises(
-        ClusterError, match=r"a process ended during startup: exit code.*without p"
+        ClusterError,
+        match=r"a worker process ended during startup with exit code.*omit --jobs",
     ):
         run_files("good1", "good2")
 

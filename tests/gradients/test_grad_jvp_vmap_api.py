@@ -86,9 +86,9 @@ def test_stop_gradient_is_a_constant() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: rlx.grad(3), UsageError, "a function on arrays"),
-        (lambda: rlx.grad(cube)(X), TraceError, "a single float"),
-        (lambda: rlx.grad(np.sum)(np.arange(3)), TraceError, "real floats"),
+        (lambda: rlx.grad(3), UsageError, "a function that accepts arrays"),
+        (lambda: rlx.grad(cube)(X), TraceError, r"a scalar result \(shape \[\]\)"),
+        (lambda: rlx.grad(np.sum)(np.arange(3)), TraceError, "real floating-point"),
         (lambda: rlx.grad(np.sum)(X + 1j), TraceError, "x.real and x.imag"),
         (lambda: rlx.grad(np.sum, argnums=2)(X), UsageError, "argnums contains 2"),
         (lambda: rlx.grad(np.sum, argnums="x"), UsageError, "argnums"),
@@ -98,7 +98,7 @@ def test_stop_gradient_is_a_constant() -> None:
             "has_aux",
         ),
         (lambda: rlx.jvp(cube, (X,), ()), UsageError, "one tangent per argument"),
-        (lambda: rlx.jvp(cube, (X,), (X[0],)), TraceError, "its array has shape"),
+        (lambda: rlx.jvp(cube, (X,), (X[0],)), TraceError, "ing array has shape"),
         (lambda: rlx.vmap(cube, in_axes=2)(X), TraceError, "axis 2"),
         (lambda: rlx.vmap(cube, in_axes=(0, 1))(X), TraceError, "in_axes has 2"),
         (
@@ -205,7 +205,7 @@ def test_graphs_in_graphs_out(rng: np.random.Generator) -> None:
         rlx.vmap(layer_graph())
     multi_output = layer_graph()
     multi_output.set_outputs([multi_output.tensor(2)])
-    with pytest.raises(ShapeError, match="a single float"):
+    with pytest.raises(ShapeError, match="exactly one output, with one element"):
         rlx.grad(multi_output)
 
 
@@ -229,9 +229,9 @@ def test_gradients_of_other_types_are_refused() -> None:
     g = rlx.Graph("g")
     x, n = g.input("x", (3,)), g.input("n", (3,), "i32")
     y = g.exp(x)
-    with pytest.raises(DTypeError, match="require float tensors"):
+    with pytest.raises(DTypeError, match="require floating-point tensors"):
         g.gradients([y], [n])
-    with pytest.raises(ShapeError, match="it must match its output"):
+    with pytest.raises(ShapeError, match="shape and dtype of its output"):
         g.gradients([y], [x], [g.sum(x)])
     with pytest.raises(ShapeError, match="wholes"):
         g.vectorized([y], [x], [])

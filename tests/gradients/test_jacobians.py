@@ -189,18 +189,24 @@ def test_wrong_arguments_are_refused() -> None:
         for result in (lambda x: 3, lambda x: np.argmax(x), lambda x: (x, True)):
             with pytest.raises(TraceError, match=r"the function returned (int|bool)"):
                 mode(result)(X)
-    with pytest.raises(TraceError, match=r"returned complex128; .* real floats"):
+    with pytest.raises(
+        TraceError, match=r"returned complex128; .* a real floating-point dtype"
+    ):
         rlx.jacrev(lambda x: np.fft.rfft(x))(X)
-    with pytest.raises(UsageError, match="tuples of arguments and tangents"):
+    with pytest.raises(
+        UsageError, match="a tuple of arguments and a tuple of tangents"
+    ):
         rlx.hvp(energy, X, V)
-    with pytest.raises(TraceError, match="its array has shape"):
+    with pytest.raises(TraceError, match="the corresponding array has shape"):
         rlx.hvp(np.sum, (X,), (V[:2],))
     for make in (rlx.nth_order_grad, rlx.directional_nth_grad):
-        with pytest.raises(UsageError, match="order is 0; must be >= 1"):
+        with pytest.raises(UsageError, match="order is 0; order must be >= 1"):
             make(polynomial_graph(1), "x", 0)
         with pytest.raises(GraphError, match="no input or param 'y'"):
             make(polynomial_graph(1), "y", 1)
         wide = rlx.Graph("wide")
         wide.set_outputs([wide.input("x", (3,)) * 2])
-        with pytest.raises(ShapeError, match="a gradient requires a single float"):
+        with pytest.raises(
+            ShapeError, match="requires exactly one output, with one element"
+        ):
             make(wide, "x", 1)

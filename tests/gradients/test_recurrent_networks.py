@@ -229,7 +229,7 @@ def test_a_roi_align_gradient_with_too_many_corners_is_refused() -> None:
     x, rois = g.input("x", (1, 64, 200, 200)), g.input("rois", (100, 4))
     images = g.input("images", (100,), "i32")
     y = g.apply("roi_align", x, rois, images, size=(7, 7), mode="max")
-    with pytest.raises(GradientRefused, match="the maximum of 407 by 407 samples"):
+    with pytest.raises(GradientRefused, match="the maximum of 407 × 407 samples"):
         g.gradients(y, [x])
 
 

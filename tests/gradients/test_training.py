@@ -226,7 +226,7 @@ def test_a_nan_loss_is_reported_with_the_op(tmp_path: Path) -> None:
         NotFinite, match=r"step 2.*log.*produced nan in 3 of 3"
     ) as caught:
         rlx.train(step, batch, np.full(3, 0.5), steps=9, device="cpu", save_to=file)
-    assert "the file contains the state before this step" in str(caught.value)
+    assert "the save_to file contains the state before this step" in str(caught.value)
     with np.load(file) as stored:
         assert len(stored["losses"]) == 1
 

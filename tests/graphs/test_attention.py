@@ -157,14 +157,14 @@ def build_attention(*shapes: Any, **options: Any) -> None:
 
 def test_mismatched_operands_are_refused() -> None:
     """Operands of attention that do not fit are refused with the shapes expected."""
-    with pytest.raises(ShapeError, match=r"all must be .*heads, length, size"):
+    with pytest.raises(ShapeError, match=r"the same rank: .*heads, length, size"):
         build_attention((2, 3, 4, 5), (3, 4, 5), (3, 4, 5))
     for options in ({"window": 3}, {"offset": 3}, {"window": -1, "is_causal": True}):
         with pytest.raises(AttributeRefused, match="requires is_causal"):
             build_attention((3, 4, 5), (3, 4, 5), (3, 4, 5), **options)
     with pytest.raises(ShapeError, match="must divide the number of query heads"):
         build_attention((2, 3, 4, 5), (2, 2, 4, 5), (2, 2, 4, 5))
-    with pytest.raises(ShapeError, match=r"mask \[1, 4, 4\] with queries \[4, 5\]"):
+    with pytest.raises(ShapeError, match=r"shape \[1, 4, 4\], the query \[4, 5\]"):
         build_attention((4, 5), (4, 5), (4, 5), (1, 4, 4))
     with pytest.raises(RlxError, match=r"mask \[4, 9\]"):
         build_attention((2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 5), (4, 9))

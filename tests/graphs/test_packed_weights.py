@@ -107,7 +107,7 @@ def test_unpackable_weights_are_refused(rng: np.random.Generator) -> None:
     g, params = network(rng, 3)
     bare = rlx.Graph()
     bare.set_outputs([bare.input("x", (2, 96)) @ bare.param("w", (96, 96))])
-    with pytest.raises(InputError, match="pass the values by name"):
+    with pytest.raises(InputError, match="pass the values of the params by name"):
         rlx.quantize_weights(bare)
     with pytest.raises(AttributeRefused, match="2, 4 or 8"):
         rlx.quantize_weights(g, params, 5)

@@ -12,10 +12,10 @@ from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType
 from rlxweb.kernels.kernel_launch import KernelLaunch, build_launches
 from rlxweb.limits import Limits
-from rlxweb.recipes import fft_variants, welch_workgroup_variants
+from rlxweb.recipes import fft_kernel_variants, welch_workgroup_kernel_variants
 from rlxweb.recipes.fft_cooperative_plans import cooperative_fft_rule as fft_team
-from rlxweb.recipes.fft_variants import VariantPlanRule
-from rlxweb.recipes.welch_cooperative_variants import (
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
+from rlxweb.recipes.welch_cooperative_kernel_variants import (
     cooperative_welch_planner as welch_team,
 )
 
@@ -29,8 +29,8 @@ KERNEL_PLANNERS: dict[
     str, tuple[Callable[[str], VariantPlanRule], Callable[[], VariantPlanRule]]
 ] = {
     "workgroup a row": (
-        fft_variants.workgroup_fft_rule,
-        lambda: welch_workgroup_variants.plan_welch_per_workgroup,
+        fft_kernel_variants.workgroup_fft_rule,
+        lambda: welch_workgroup_kernel_variants.plan_welch_per_workgroup,
     ),
     "team of lanes a row": (fft_team(), welch_team),
     "team, unswizzled": (fft_team(False), lambda: welch_team(False)),

@@ -20,7 +20,7 @@ from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape import Shape
 from rlxweb.limits import Limits
-from rlxweb.recipes.gather_transpose_variants import tiled_transpose
+from rlxweb.recipes.gather_transpose_kernel_variants import tiled_transpose
 from rlxweb.recipes.kernel_variants import VARIANTS
 from tests.lanes.kernel_runner import run_plan
 from tests.lanes.subgroup_layout import SubgroupLayout

@@ -98,7 +98,7 @@ def modified_model(change: Callable[[Any], object], model_proto: Any = None) -> 
         (lambda m: setattr(m.opset_import[0], "version", 9999), "opset 9999"),
         (
             lambda m: m.opset_import.append(helper.make_opsetid("other", 1 << 40)),
-            "opset 1099511627776 of 'other'",
+            "opset 1099511627776 of domain 'other'",
         ),
         (lambda m: setattr(m.graph.node[0], "domain", "no.where"), "no.where"),
         (lambda m: setattr(m.graph.node[0], "op_type", "Relux"), "Relux"),
@@ -208,9 +208,9 @@ def test_exponential_inlining_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(model_conversion, "MAX_NODES", 2000)
     loaded = load(doubling_functions(40, "Identity").SerializeToString())
     assert loaded.missing == {}
-    with pytest.raises(Unsupported, match="it expands to more than 2,000 nodes"):
+    with pytest.raises(Unsupported, match="the model expands to more than 2,000 nodes"):
         loaded.run({"x": np.ones(2, np.float32)}, device="cpu")
-    with pytest.raises(Unsupported, match="it expands to more than 2,000 nodes"):
+    with pytest.raises(Unsupported, match="the model expands to more than 2,000 nodes"):
         _ = load(doubling_functions(40, "Own", "no.where").SerializeToString()).missing
 
 
@@ -325,7 +325,7 @@ def test_contradicting_dtypes_are_refused() -> None:
 def test_declared_output_dtype_is_enforced() -> None:
     model_proto = single_op_model("Relu", (2, 3), out=(2, 3))
     model_proto.graph.output[0].type.tensor_type.elem_type = INT64
-    with pytest.raises(ModelError, match="its declared type is"):
+    with pytest.raises(ModelError, match="the declared type is"):
         load(model_proto.SerializeToString()).run(
             {"a": np.ones((2, 3), "f4")}, device="cpu"
         )

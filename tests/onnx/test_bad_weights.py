@@ -49,22 +49,28 @@ def raw_tensor(dims: Any, content: bytes, kind: int = FLOAT) -> Any:
 @pytest.mark.parametrize(
     ("tensor", "message"),
     [
-        (raw_tensor((2,), b"\0" * 4), "the model has 4 bytes"),
-        (raw_tensor((2,), b"\0" * 12), "the model has 12 bytes"),
+        (raw_tensor((2,), b"\0" * 4), "the model contains 4 bytes for this tensor"),
+        (raw_tensor((2,), b"\0" * 12), "the model contains 12 bytes for this tensor"),
         (raw_tensor((1 << 31,), b"\0" * 4), "8,589,934,592 bytes"),
-        (raw_tensor((1 << 40, 1 << 40), b""), "the model has 0 bytes"),
+        (
+            raw_tensor((1 << 40, 1 << 40), b""),
+            "the model contains 0 bytes for this tensor",
+        ),
         (raw_tensor((-2,), b"\0" * 8), "dimensions must be >= 0"),
         (raw_tensor((2,), b"\0" * 8, 77), "element type 77"),
         (raw_tensor((2,), b"\0" * 8, 0), "element type 0"),
         (
             TensorProto(name="w", data_type=FLOAT, dims=[3], float_data=[1.0]),
-            "the model has 1 for it",
+            "the model contains 1 for this tensor",
         ),
         (
             TensorProto(name="w", data_type=INT64, dims=[1 << 50]),
-            "the model has 0 for it",
+            "the model contains 0 for this tensor",
         ),
-        (TensorProto(name="w", data_type=FLOAT, dims=[2]), "the model has 0 for it"),
+        (
+            TensorProto(name="w", data_type=FLOAT, dims=[2]),
+            "the model contains 0 for this tensor",
+        ),
         (raw_tensor([1] * 9, b"\0" * 4), "rank is 9"),
     ],
 )
@@ -147,10 +153,13 @@ def test_external_data_is_memory_mapped(tmp_path: Path) -> None:
         ({"location": "w.bin", "offset": "-4"}, "offset"),
         ({"location": "w.bin", "offset": "0x10"}, "offset"),
         ({"location": "w.bin", "offset": "9" * 30}, "offset"),
-        ({"location": "w.bin", "length": "4"}, "declared length of 4"),
+        (
+            {"location": "w.bin", "length": "4"},
+            "the declared length of the external data is 4 bytes",
+        ),
         (
             {"location": "w.bin", "length": "4000000000"},
-            "declared length of 4,000,000,000",
+            "the declared length of the external data is 4,000,000,000 bytes",
         ),
     ],
 )
@@ -200,7 +209,7 @@ def test_model_path_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
 
 def test_external_data_needs_a_model_path(tmp_path: Path) -> None:
     path = write_model_with_external_data(tmp_path, location="w.bin")
-    with pytest.raises(ModelError, match="load the model by its path"):
+    with pytest.raises(ModelError, match="load the model from its path"):
         load(path.read_bytes())
 
 

@@ -344,7 +344,7 @@ INVALID_TREES: dict[str, tuple[Any, dict[str, Any], str]] = {
         {"nodes_truenodeids": [0, 0, 0]},
         "branch 0 is its own child",
     ),
-    "no such node": (ModelError, {"nodes_truenodeids": [9, 0, 0]}, "no node 9"),
+    "no such node": (ModelError, {"nodes_truenodeids": [9, 0, 0]}, "node 9 of tree 0"),
     "no such feature": (ModelError, {"nodes_featureids": [7, 0, 0]}, "feature 7"),
     "no such target": (ModelError, {"target_ids": [0, 4]}, "target 4"),
     "a short list": (ModelError, {"nodes_values": [0.0]}, "3 and 1 elements"),
@@ -404,9 +404,12 @@ def test_svm_converts_rows_to_float32(dtype: Any) -> None:
 
 INVALID_SVMS: dict[str, Any] = {
     "one class": ({"classlabels_ints": [1]}, "1 classes"),
-    "prob_b is left out": ({"prob_a": [1.0] * 3}, "as many as in prob_b, 0"),
+    "prob_b is left out": (
+        {"prob_a": [1.0] * 3},
+        "prob_a has 3 elements and prob_b has 0",
+    ),
     "few offsets": ({"rho": [1.0]}, "3 pairs of classes"),
-    "few probabilities": ({"prob_a": [1.0], "prob_b": [1.0]}, "prob_a has 1 numbers"),
+    "few probabilities": ({"prob_a": [1.0], "prob_b": [1.0]}, "prob_a has 1 elements"),
     "few coefficients": ({"coefficients": [1.0]}, "6 support vectors of 3 classes"),
     "few vectors": ({"support_vectors": [1.0]}, "6 support vectors with 1 numbers"),
     "another kernel": ({"kernel_type": "COSINE"}, "'COSINE'"),

@@ -104,7 +104,7 @@ def test_inputs_that_determine_shapes_are_named() -> None:
     model = model_factory.make_model(
         nodes, inputs, [model_factory.value_info("y", None)]
     )
-    with pytest.raises(Unsupported, match="values of input 'to' decide shapes"):
+    with pytest.raises(Unsupported, match="values of input 'to' determine shapes"):
         _ = rlx.onnx.load(model.SerializeToString()).graph
 
 

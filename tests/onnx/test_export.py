@@ -194,5 +194,5 @@ def test_weights_over_protobuf_limit_are_rejected(
 ) -> None:
     g, params = mlp_graph()
     monkeypatch.setattr(onnx_package, "_MAX_PROTO_NBYTES", (1 << 20) + 64)
-    with pytest.raises(Unsupported, match="its weights have 108 bytes"):
+    with pytest.raises(Unsupported, match="the weights have 108 bytes"):
         saved_bytes(g, params)

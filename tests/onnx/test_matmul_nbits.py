@@ -125,7 +125,7 @@ def test_unsupported_weights_are_refused(rng: np.random.Generator) -> None:
     truncated = {**arrays, "b": arrays["b"][:4]}
     sorted_by = {**arrays, "g_idx": np.arange(64, dtype=np.int32) // 32}
     for operands, size, error, message in (
-        (truncated, 32, ModelError, "32 bytes per row"),
+        (truncated, 32, ModelError, "5 rows of 32 bytes"),
         (sorted_by, 32, Unsupported, "g_idx"),
         (arrays, 24, Unsupported, "a power of 2 >= 16"),
     ):

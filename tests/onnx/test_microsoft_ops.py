@@ -355,7 +355,7 @@ UNSUPPORTED: dict[str, Any] = {
         2,
         {},
     ),
-    "transBatchA or transBatchB is set": (
+    "transBatchA is 1; must be 0": (
         "FusedMatMul",
         named_inputs(random_floats(RNG, 2, 3, 4), random_floats(RNG, 2, 4, 5)),
         1,
@@ -377,10 +377,10 @@ UNSUPPORTED: dict[str, Any] = {
     ),
     "for 5 heads": ("MultiHeadAttention", named_inputs(*QKV), 1, {"num_heads": 5}),
     "smooth_softmax=1": grouped_query_attention(RNG, 5, 0, [5, 5], smooth_softmax=1),
-    "a row has 9 keys, 1 of them new, and the past holds 6": grouped_query_attention(
-        RNG, 1, 6, [9, 3]
-    ),
-    "do_rotary is set but a rotary table is missing": (
+    (
+        "a sequence has 9 keys, 1 of them new, and the past cache has length 6"
+    ): grouped_query_attention(RNG, 1, 6, [9, 3]),
+    "do_rotary is set, but input cos_cache is missing": (
         *grouped_query_attention(RNG, 1, 6, [7])[:3],
         {**grouped_query_attention(RNG, 1, 6, [7])[3], "do_rotary": 1},
     ),

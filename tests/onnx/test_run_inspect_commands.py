@@ -118,7 +118,7 @@ def test_bad_calls_are_refused(
 def test_non_array_files_are_refused(path: Path, call: CommandRunner) -> None:
     bad = path.with_name("bad.npy")
     bad.write_text("no array")
-    check_rejected(call("run", path, "-i", f"x={bad}"), 2, "it contains no array")
+    check_rejected(call("run", path, "-i", f"x={bad}"), 2, "the file contains no array")
     two = path.with_name("two.npz")
     np.savez(two, a=1, b=2)
     check_rejected(call("run", path, "-i", f"x={two}"), 2, "'a', 'b'")
@@ -207,5 +207,5 @@ def test_inspect_reports_an_invalid_binding(
     path.write_bytes(model_proto.SerializeToString())
     result: Any = call("inspect", path, "--dim", "n=2")
     assert result.code == 0
-    assert "not converted" in result.out
+    assert "the model cannot be converted" in result.out
     assert "cannot broadcast" in result.out

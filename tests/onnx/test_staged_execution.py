@@ -179,7 +179,7 @@ def test_detectors_agree_with_onnxruntime(build: Any) -> None:
             sizes.add(tuple(output.shape for output in got.values()))
         assert len(sizes) > 1  # the images differ in what is found
         with pytest.raises(
-            Unsupported, match="use `run`, which computes such values first"
+            Unsupported, match="use `run`, which first computes the values that"
         ):
             loaded_model.graph_for(feeds)
     with pytest.raises(SessionClosed):

@@ -30,8 +30,8 @@ def wanted_with(index: tuple[int, ...], value: float) -> Any:
     ("got", "words"),
     [
         (WANT.astype(np.float32).tolist(), "got a list, expected an array"),
-        (WANT, "float64 instead of"),
-        (WANT.astype(np.float32)[0], r"\(2,\) float32 instead of \(2, 2\) f32"),
+        (WANT, "got .* float64, expected .* f32"),
+        (WANT.astype(np.float32)[0], r"got \(2,\) float32, expected \(2, 2\) f32"),
         (wanted_with((1, 1), 1000.1), r"1 of 4 elements are wrong, first at \(1, 1\)"),
         (wanted_with((1, 0), 1e-5), r"first at \(1, 0\)"),
         (wanted_with((0, 0), np.nan), r"first at \(0, 0\)"),

@@ -171,7 +171,7 @@ INVALID_CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     r"conv1d of \[1, 4, 6, 6\]: the array has rank 4": lambda g, x, w: g.conv1d(x, w),
     "the array has 4 channels": lambda g, x, w: g.conv(x, g.narrow(w, 1, 0, 3)),
     "groups=3 with weights": lambda g, x, w: g.conv(x, w, groups=3),
-    "a window of 11 is larger than spatial axis 0": lambda g, x, w: g.conv(
+    "a window spans 11 elements on spatial axis 0": lambda g, x, w: g.conv(
         x, w, dilation=5
     ),
     "strides=.0.": lambda g, x, w: g.conv(x, w, stride=0),
@@ -181,15 +181,15 @@ INVALID_CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "the result would be smaller": lambda g, x, w: g.conv(
         x, w, padding="same", stride=2
     ),
-    r"bias \[4\] for 2 channels": lambda g, x, w: g.conv(
-        x, w, g.constant(np.zeros(4, np.float32))
+    r"bias has shape \[4\]; expected shape \[2\], one number per output": (
+        lambda g, x, w: g.conv(x, w, g.constant(np.zeros(4, np.float32)))
     ),
     "operands are f32 and f16": lambda g, x, w: g.conv(x, g.cast(w, "f16")),
     r"a kernel \[0, 0\]": lambda g, x, w: g.max_pool(x, 0),
     "each window must contain an element": lambda g, x, w: g.max_pool(x, 2, padding=2),
-    "use pads smaller than a window": lambda g, x, w: g.max_pool(x, 3, 1, 1 << 40),
+    "use pads smaller than the windows": lambda g, x, w: g.max_pool(x, 3, 1, 1 << 40),
     "p=0.0": lambda g, x, w: g.lp_pool(x, 0.0, 2),
-    "leave 0 results": lambda g, x, w: g.conv_transpose(x, w[:, :2], padding=4),
+    "to 0 elements": lambda g, x, w: g.conv_transpose(x, w[:, :2], padding=4),
 }
 
 
@@ -239,7 +239,7 @@ def test_max_unpool(rank: int, has_output_size: bool) -> None:
 INVALID_FOLD_CALLS: dict[str, Callable[[Any, Tensor], Any]] = {
     "have 35 windows of 4 elements": lambda g, x: g.fold(x, (6, 8), 2),
     "stride=0": lambda g, x: g.fold(x, (6, 8), 2, stride=0),
-    "each of 2 spatial axes": lambda g, x: g.fold(x, (6, 8), (2, 2, 2)),
+    "each of the 2 spatial axes": lambda g, x: g.fold(x, (6, 8), (2, 2, 2)),
     "the same shape [N, C, …]": lambda g, x: g.max_unpool(x, g.narrow(x, 0, 0, 1), 2),
 }
 

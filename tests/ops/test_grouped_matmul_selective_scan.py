@@ -131,16 +131,18 @@ def test_causal_convolutions(size: int) -> None:
 
 INVALID_CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "w [G, K, N]": lambda g, x: g.grouped_matmul(x, x, g.constant([0, 1])),
-    "0 of groups, offsets and sizes": lambda g, x: g.grouped_matmul(x, x),
-    "one integer per group, [3]": lambda g, x: g.grouped_matmul(
+    "no assignment of rows to groups": lambda g, x: g.grouped_matmul(x, x),
+    "expected shape [3], one integer per group": lambda g, x: g.grouped_matmul(
         g.reshape(x, (2, 12)), g.reshape(x, (3, 4, 2)), offsets=g.constant([1, 2])
     ),
-    "a [D, N] with N at least 1": lambda g, x: g.selective_scan(x, x, x, x, x),
+    "operand a must be [D, N] with N at least 1": lambda g, x: g.selective_scan(
+        x, x, x, x, x
+    ),
     "b [2, 3, 4]; expected [2, 3, 2]": lambda g, x: g.selective_scan(
         x, x, g.constant(np.ones((4, 2), np.float32)), x, x
     ),
-    "weight [D, K]": lambda g, x: g.causal_conv1d(x, x),
-    "state must be [2, 2, 4]": lambda g, x: g.causal_conv1d(
+    "weight [channels, kernel size]": lambda g, x: g.causal_conv1d(x, x),
+    "expected state [2, 2, 4]": lambda g, x: g.causal_conv1d(
         x, g.constant(np.ones((4, 3), np.float32)), state=x
     ),
 }

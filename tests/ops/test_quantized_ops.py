@@ -108,8 +108,8 @@ def test_dynamic_range_includes_zero(rng: np.random.Generator) -> None:
 INVALID_CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "expected f16, f32": lambda g, x, q: g.quantize_linear(q, 0.1),
     "scale [3]": lambda g, x, q: g.quantize_linear(x, [0.1] * 3),
-    "one number, or [6, 2] for axis 1 in blocks of 4": lambda g, x, q: (
-        g.dequantize_linear(q, np.ones((6, 3)), block_size=4)
+    "expected [6, 2] for axis 1 in blocks of 4": lambda g, x, q: g.dequantize_linear(
+        q, np.ones((6, 3)), block_size=4
     ),
     "bits=9 for i8": lambda g, x, q: g.quantize_linear(x, 0.1, dtype="i8", bits=9),
     "quant_min=3": lambda g, x, q: g.apply(

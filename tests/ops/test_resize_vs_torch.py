@@ -125,27 +125,31 @@ INVALID_CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "mode='cubic'": lambda g, x: g.interpolate(x, 3, mode="cubic"),
     "size=None, scale_factor=None": lambda g, x: g.interpolate(x),
     "size=3, scale_factor=2.0": lambda g, x: g.interpolate(x, 3, 2.0),
-    "with a nearest mode": lambda g, x: g.interpolate(x, 3, antialias=True),
-    "one number, or one for each of 2": lambda g, x: g.interpolate(x, (3, 3, 3)),
-    "factors must be finite numbers > 0": lambda g, x: g.interpolate(
+    "mode='nearest' does not support antialias": lambda g, x: g.interpolate(
+        x, 3, antialias=True
+    ),
+    "one number, or one for each of the 2": lambda g, x: g.interpolate(x, (3, 3, 3)),
+    "scale factors must be finite numbers > 0": lambda g, x: g.interpolate(
         x, scale_factor=float("nan")
     ),
     "a size must be an integer": lambda g, x: g.interpolate(x, (2, 2.5)),
     "size=-2, scale=None": lambda g, x: g.interpolate(x, -2),
-    "axis 4 is outside rank 4": lambda g, x: g.apply("resize", x, axis=4, size=2),
-    "each array needs one grid": lambda g, x: g.grid_sample(
+    "axis 4 is out of range for rank 4": lambda g, x: g.apply(
+        "resize", x, axis=4, size=2
+    ),
+    "expected one grid per array": lambda g, x: g.grid_sample(
         x, g.input("g", (2, 3, 3, 2))
     ),
-    "one number per spatial axis": lambda g, x: g.grid_sample(x, x),
+    "one coordinate per spatial axis": lambda g, x: g.grid_sample(x, x),
     "attribute padding='mirror'": lambda g, x: g.grid_sample(
         x, g.input("g", (1, 3, 3, 2)), padding_mode="mirror"
     ),
-    "positions in": lambda g, x: g.grid_sample(
+    "have 2,147,483,648 positions in total": lambda g, x: g.grid_sample(
         g.input("y", (1, 1, 1 << 16, 1 << 15)), g.input("g", (1, 3, 3, 2))
     ),
     r"affine_grid of \[": lambda g, x: g.affine_grid(x, (1, 2, 3, 3)),
     "got -3": lambda g, x: g.affine_grid(x[:, :, :2, :3], (1, 2, -3, 3)),
-    "cast the maps": lambda g, x: g.affine_grid(
+    "cast theta": lambda g, x: g.affine_grid(
         g.input("maps", (1, 2, 3), "i32"), (1, 2, 3, 3)
     ),
     "the value 3.5 does not fit i32": lambda g, x: g.apply(

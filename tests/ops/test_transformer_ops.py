@@ -123,13 +123,13 @@ INVALID_CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "must have the same shape [..., n]": lambda g, x: g.add_rms_norm(
         x, g.narrow(x, 0, 0, 2)
     ),
-    "one angle for two": lambda g, x: g.rope(x, *g.rope_table(6, 10)),
+    "one angle per pair": lambda g, x: g.rope(x, *g.rope_table(6, 10)),
     "broadcast to": lambda g, x: g.rope(x, *g.rope_table(4, 8)),
-    "a multiple of num_heads": lambda g, x: g.rope(
+    "num_heads · head_dim]": lambda g, x: g.rope(
         g.reshape(x, (1, 6, 8)), *g.rope_table(6, 4), num_heads=3
     ),
     "an even size": lambda g, x: g.rope(x, *g.rope_table(6, 7)),
-    "the length must be even": lambda g, x: g.glu(g.narrow(x, 1, 0, 7)),
+    "the length of the axis must be even": lambda g, x: g.glu(g.narrow(x, 1, 0, 7)),
     "allowed: sigmoid": lambda g, x: g.glu(x, activation="exp"),
     "w [6, 8]": lambda g, x: g.lora_matmul(x, x, x, x),
     "scale must be finite": lambda g, x: g.lora_matmul(

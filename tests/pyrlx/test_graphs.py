@@ -533,8 +533,12 @@ def test_derivatives_of_graphs(name: str) -> None:
 def test_invalid_head_dim_and_resize_input_are_rejected() -> None:
     g = rlxweb.Graph("refused")
     x, c = g.input("x", (2, 5, 12)), g.input("c", (5, 2))
-    for options in ({"head_dim": 5}, {"head_dim": 0}, {"head_dim": 4, "num_heads": 2}):
-        with pytest.raises(ValueError, match="must be num_heads times head_dim"):
+    for options, rule in (
+        ({"head_dim": 5}, "head_dim must be >= 1 and divide"),
+        ({"head_dim": 0}, "head_dim must be >= 1 and divide"),
+        ({"head_dim": 4, "num_heads": 2}, "must have num_heads · head_dim elements"),
+    ):
+        with pytest.raises(ValueError, match=rule):
             g.rope(x, c, c, **options)
     assert g.rope(x, c, c, head_dim=4, num_heads=3).shape == (2, 5, 12)
     with pytest.raises(

@@ -56,7 +56,7 @@ def test_s3_without_credentials(
     )
     settings = Settings(fs=1.0, storage=StorageAccess(bucket.options))
     error, is_retryable = analyse_recording(RecordingPath(url, url), settings)
-    assert "; raised in this process; set them where" in str(error)
+    assert "; raised in this process; set the credentials where" in str(error)
     assert not is_retryable
 
 

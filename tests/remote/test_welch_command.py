@@ -68,7 +68,7 @@ def test_patterns_and_folders_of_a_bucket(
     )
     result = call("welch", base, *options)
     assert "1 file of other kinds (.txt)" in result.err
-    assert f"'{base}/**/*.edf' includes subfolders" in result.err
+    assert f"use '{base}/**/*.edf' to include subfolders" in result.err
     check_rejected(call("welch", f"{base}/*.wav", *options), 2, "no file matches")
     check_rejected(call("welch", f"{base}/none/", *options), 2, f"{base}/none")
 

@@ -157,7 +157,7 @@ def test_scaled_integers_stay_digital(tmp_path: Path) -> None:
             {},
             "conflicting sampling rates.*100 .*200 ",
         ),
-        ({"fs": 100}, {"fs": 99}, "the file states 100 Hz"),
+        ({"fs": 100}, {"fs": 99}, "the file declares 100 Hz"),
         ({"fs": 100, "channels": ["a"]}, {}, "1 entry for 4 channels"),
         ({"fs": 100, "scale_factor": 0}, {}, "scale_factor is 0"),
     ],

@@ -111,7 +111,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a recording": (MneLikeRaw(), r"Raw; .* x\.get_data\(\)"),
     "our recording": (RECORDING, r"Recording; .* x\.groups\[0\]\.read\(\)"),
     "a group of it": (CHANNEL_GROUP, r"Group; .* x\.read\(\)"),
-    "an open file": (io.BytesIO(b"RIFF"), "BytesIO; .* file by name: .*open_"),
+    "an open file": (io.BytesIO(b"RIFF"), "BytesIO; .* file by name with .*open_"),
     "a generator": ((i for i in ROW), r"got a generator; .* list\(x\)"),
     "a set": ({1.0, 2.0}, "got a set"),
     "a function": (print, "got a builtin_function_or_method; expected an array"),

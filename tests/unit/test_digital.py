@@ -45,7 +45,7 @@ def test_twenty_four_bits_are_the_limit(count: int) -> None:
         assert Digital([[count]]).physical()[0, 0] == count
     else:
         with pytest.raises(
-            DTypeError, match=f"{count}.*24-bit integers range from -8388608 to"
+            DTypeError, match=f"{count}.*24-bit integers, from -8388608 to"
         ):
             Digital([[0, count]])
 

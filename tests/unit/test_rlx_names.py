@@ -235,7 +235,7 @@ def test_other_kinds_of_masks_are_refused(kind: Any) -> None:
 def test_a_missing_method_suggests_the_intended_one() -> None:
     plain, theirs = rlxweb.Graph("plain"), Graph("theirs")
     with pytest.raises(
-        AttributeError, match=r"'mm'; rlxweb.rlx.Graph has RLX's method names"
+        AttributeError, match=r"'mm'; for RLX's method names, use rlxweb\.rlx\.Graph"
     ):
         plain.mm  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match="did you mean 'softmax'"):

@@ -23,7 +23,7 @@ const now = { signal: null, spectrum: null, paused: false, over: false, tables: 
 
 byId("header").append(themeButton());
 waterfall.read(byId("waterfall-said"));
-chart.empty("Waiting for the first whole segment …");
+chart.empty("Waiting for the first complete segment …");
 listen();
 feed.open();
 
@@ -46,7 +46,7 @@ function about(told) {
   setText("facts", `${many} at ${plain(told.fs)} Hz`);
   setText("estimate", `${told.estimate} Resolution ${plain(told.step / told.merged)} Hz.`);
   byId("merged").hidden = told.merged === 1;
-  setText("merged", `Each point is the strongest of ${told.merged} neighbouring bins; peaks are found in the single bins.`);
+  setText("merged", `Each point shows the strongest of ${told.merged} neighbouring bins; peaks are searched in all bins.`);
   bandLegend(bands);
   suit(told);
   picks.offer(channels, FIRST);
@@ -139,7 +139,7 @@ function lost(forever) {
   say(["bad", "no connection"]);
   problem("rlxweb live does not answer", forever
     ? "Another run uses this address now, or too many pages are open. Open the address shown in the terminal."
-    : "It was stopped, or is too busy. This page continues by itself when it answers again.");
+    : "The program was stopped or is too busy. This page continues automatically when the program answers again.");
 }
 
 function problem(title, text) {
@@ -163,12 +163,12 @@ function settle() {
   if (now.over) return;
   if (now.paused || document.hidden) {
     feed.close();
-    say(["", now.paused ? "paused" : "resting while this tab is hidden"]);
+    say(["", now.paused ? "paused" : "paused while this tab is hidden"]);
   } else if (now.signal && !picks.picked.length) {
     feed.close();
     now.spectrum = null;
     chart.empty("Choose at least one channel.");
-    say(["", "resting"]);
+    say(["", "no channel selected"]);
   } else {
     feed.open(now.signal ? picks.picked : null);
   }

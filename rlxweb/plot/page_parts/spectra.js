@@ -52,7 +52,7 @@ class Spectra {
   parts() {
     const { panel } = this;
     this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "chart" });
-    this.canvas.setAttribute("aria-label", `Spectra of ${this.rows.length} channels, ${panel.label} over frequency. Keys: plus, minus, arrows, 0. The table below has the ${panel.noun}s.`);
+    this.canvas.setAttribute("aria-label", `Spectra of ${this.rows.length} channels, ${panel.label} over frequency. Keys: plus, minus, arrows, 0. The table below lists the ${panel.noun}s.`);
     this.pen = this.canvas.getContext("2d");
     const stage = make("div", { class: "stage" }, [this.canvas]);
     this.tip = new Tip(stage);

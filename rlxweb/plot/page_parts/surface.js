@@ -43,7 +43,7 @@ class Surfaces {
     const show = () => this.pictures.forEach((one, at) => {
       one.element.hidden = !this.shown.has(at);
     });
-    const merged = panel.merged > 1 ? ` · ${panel.scale === "cycle" ? "the first" : "the strongest"} of ${panel.merged} columns each` : "";
+    const merged = panel.merged > 1 ? ` · each column shows the ${panel.scale === "cycle" ? "first" : "strongest"} of ${panel.merged} neighbouring columns` : "";
     const picks = panel.rows.length > 1 ? legend(panel.rows, this.shown, show, { inks: false }) : [];
     return make("section", { class: "panel picture", "aria-label": "Spectrograms" }, [
       make("p", { class: "facts" }, [`${panel.facts}${merged}`]), tools, ...picks, ...this.pictures.map((one) => one.element),

@@ -118,8 +118,8 @@ def train_gates(
     if save_to is not None and Path(save_to).exists():
         if not np.array_equal(load_training(save_to, state).state[2], identity):
             raise InputError(
-                f"resuming from {shown(str(save_to))}",
-                "the file belongs to a training with other recordings or settings",
+                f"resume the training from {shown(str(save_to))}",
+                "the file was written by a training with other recordings or settings",
                 "a file can resume only the training that wrote it",
                 "pass another file, or delete this one to start over",
             )

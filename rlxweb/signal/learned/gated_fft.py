@@ -48,7 +48,7 @@ MAX_WEIGHTS: Final = 1 << 22
 def stage_count(n: int) -> int:
     """Return log2 n. Raises ValueError unless n is a power of two and at least 4."""
     if n < 4 or n & (n - 1):
-        raise ValueError(f"{n} is not a power of two of at least 4")
+        raise ValueError(f"{n} is not a power of two that is at least 4")
     return n.bit_length() - 1
 
 
@@ -244,7 +244,7 @@ def cheapest_program(gates: Gates, band: BinRange) -> PrunedFftProgram:
             break
     if best is None:
         raise ValueError(
-            f"its gates need more than {MAX_WEIGHTS:,} weights for {len(band):,} bins"
+            f"the gates need more than {MAX_WEIGHTS:,} weights for {len(band):,} bins"
         )
     return best
 

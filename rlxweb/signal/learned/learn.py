@@ -256,7 +256,7 @@ def _coerce_error(name: str, value: object) -> float:
     """
     error = coerce_float(name, value, _CONTEXT)
     if not 0 < error < 1:
-        rule = "must be above 0 and below 1, a fraction of the power"
+        rule = "must be a fraction of the power, above 0 and below 1"
         raise UsageError(_CONTEXT, f"{name} is {error}", rule)
     return error
 
@@ -272,9 +272,8 @@ def _coerce_recordings(recordings: Any) -> list[Any]:
     for array in arrays:
         if array.ndim not in (1, 2) or array.dtype.kind not in "iuf":
             problem = f"a recording has shape {array.shape} and dtype {array.dtype}"
-            raise UsageError(
-                _CONTEXT, problem, "expected real numbers of shape (C, T) or (T,)"
-            )
+            rule = "expected real numbers of shape (channels, samples) or (samples,)"
+            raise UsageError(_CONTEXT, problem, rule)
     return [np.atleast_2d(array) for array in arrays]
 
 
@@ -284,7 +283,7 @@ def _check_spec(spec: WelchSpec) -> None:
     try:
         stage_count(n)
     except ValueError:
-        rule = "must be a power of two of at least 4"
+        rule = "must be a power of two and at least 4"
         raise UsageError(_CONTEXT, f"nperseg is {n}", rule) from None
     if n > MAX_NPERSEG:
         rule = f"must be at most {MAX_NPERSEG:,}"

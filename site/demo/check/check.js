@@ -1,4 +1,4 @@
-// "Is this GPU right?": runs the op suite case by case and fills the matrix as it goes.
+// "Check this GPU": runs the op suite case by case and fills the matrix as it goes.
 //
 // Python (check.py) runs and judges one case per call, so the page stays in charge: it
 // shows each result as it comes and can stop between any two.
@@ -55,13 +55,13 @@ async function open() {
 
 function tellNoGpu() {
   at("aside").before(make("p", { class: "sentence-note" }, [
-    "No WebGPU here, so this page checks NumPy’s float32 against its own float64.",
+    "WebGPU is not available, so this page compares NumPy in float32 with NumPy in float64.",
   ]));
   page.problem({
     key: "no-gpu",
     mild: true,
     title: "This browser offers no WebGPU",
-    text: `${page.gpu.why}. No GPU is checked: what runs below is NumPy on the CPU, in float32 against float64. `
+    text: `${page.gpu.why}. No GPU is checked: the page compares NumPy in float32 with NumPy in float64, on the CPU. `
       + "Chrome and Edge have WebGPU, Safari from version 26 and Firefox on Windows and macOS.",
   });
 }
@@ -134,10 +134,10 @@ function noteLoss(cell) {
   page.problem({
     key: "lost",
     mild: !given,
-    title: given ? "The GPU keeps going away" : "The GPU was lost and opened again",
+    title: given ? "The GPU was lost repeatedly" : "The GPU was lost and opened again",
     text: given
-      ? `It was lost ${LOSSES_IN_A_ROW} times in a row, last in ${cell.op.name}. What was found so far is kept; check NumPy instead, or load the page again.`
-      : `It was lost in ${cell.op.name}. That case counts as wrong; the run goes on.`,
+      ? `It was lost ${LOSSES_IN_A_ROW} times in a row, last in ${cell.op.name}. The results so far are kept; check NumPy instead, or reload the page.`
+      : `It was lost in ${cell.op.name}. This case counts as wrong; the run continues.`,
     actions: given ? [{ label: "Check NumPy instead", run: switchToNumPy }] : [],
   });
 }
@@ -151,7 +151,7 @@ function switchToNumPy(away) {
 function cancel() {
   run.cancelled = true;
   at("cancel").disabled = true;
-  page.say("Cancelling after the case that is running");
+  page.say("Cancelling after the current case");
 }
 
 // --- what is shown --------------------------------------------------------------------
@@ -174,7 +174,7 @@ function busy(running) {
 
 function showSummary() {
   const engine = run.row?.facts.adapter ?? run.row?.engine ?? "this engine";
-  const against = run.device === "cpu" ? `${engine}, float32 against float64` : engine;
+  const against = run.device === "cpu" ? `${engine}, float32 compared with float64` : engine;
   at("sentence").textContent = sentence(run.tally, against, run);
   at("sentence").dataset.state = run.tally.wrong ? "wrong" : run.done === run.total ? "right" : "running";
   at("aside").textContent = remainder(run.tally, { ...run, total: document.body.dataset.running === "true" ? run.done : run.total });

@@ -24,9 +24,9 @@ FAMILY_ROWS = {
     "graphs": "random graphs",
 }
 FAMILY_DOCS = {
-    "arithmetic": "What a shader compiler may simplify, and must not: x - x, x * 0 …",
-    "fused chains": "Ops that become one kernel together.",
-    "random graphs": "Graphs grown by chance, the same on every engine.",
+    "arithmetic": "Expressions that shader compilers must not simplify: x - x, x * 0 …",
+    "fused chains": "Ops that are fused into one kernel.",
+    "random graphs": "Randomly generated graphs, the same on every engine.",
 }
 PLANNED_CASES = {}
 
@@ -56,7 +56,7 @@ def row_as_json(name, cases):
         "doc": op.doc.strip().split("\n")[0] if is_op else FAMILY_DOCS[name],
         "tolerance": tolerance_text(op.tolerance)
         if is_op
-        else "what the ops add up to",
+        else "the sum of the tolerances of the ops",
         "samples": [case_as_json(case) for case in cases],
     }
 

@@ -5,8 +5,8 @@ import { count, milliseconds, number, percent, size } from "./words.js";
 const KINDS = { right: "good", wrong: "bad", refused: "warn", known: "warn", "unexpected pass": "warn" };
 const REASONS = {
   refused: "Why it was refused",
-  known: "Wrong, as it is known to be",
-  "unexpected pass": "Right, though it is known to fail",
+  known: "Known to be wrong",
+  "unexpected pass": "Right, although known to fail",
   "not run": "Why it was not run",
 };
 
@@ -50,7 +50,7 @@ function resultRows(result) {
 
 function nearest({ share, allowed }) {
   if (share === 0) return "no error";
-  if (typeof share !== "number") return "an error where none is allowed";
+  if (typeof share !== "number") return "an error, but the result must be exact";
   return `${percent(share)} of ${number(allowed)} allowed`;
 }
 

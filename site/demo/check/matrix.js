@@ -28,7 +28,7 @@ export class Matrix {
     const heads = [
       make("th", { scope: "col" }, ["op"]),
       ...columns.map(([label, title]) => make("th", { scope: "col", title }, [label])),
-      make("th", { scope: "col", class: "number", title: "the largest error, in parts of what is allowed" }, ["error / allowed"]),
+      make("th", { scope: "col", class: "number", title: "the largest error divided by the allowed error" }, ["error / allowed"]),
       make("th", { scope: "col", class: "number" }, ["time"]),
     ];
     this.table = make("table", { class: "matrix", "data-colour": "result", "aria-describedby": "hint" }, [
@@ -213,7 +213,7 @@ function sumUp(row) {
 
 const LEGENDS = {
   result: [["right", "right"], ["wrong", "wrong"], ["refused", "refused"], ["waiting", "not run yet"]],
-  error: [["none", "no error"], ["some", "half of the tolerance"], ["full", "all of it"], ["wrong", "wrong"]],
+  error: [["none", "no error"], ["some", "half of the tolerance"], ["full", "the whole tolerance"], ["wrong", "wrong"]],
   time: [["none", "0.1 ms"], ["some", "30 ms"], ["full", "10 s"], ["wrong", "wrong"]],
 };
 

@@ -47,9 +47,9 @@ export class Sheet {
   }
 
   #tellNone() {
-    this.title.textContent = "No case is picked";
+    this.title.textContent = "No case is selected";
     this.body.replaceChildren(make("p", { class: "note" }, [
-      "Pick a square to see its inputs, its error and the first wrong element.",
+      "Select a square to see its inputs, its error and the first wrong element.",
     ]));
   }
 }

@@ -56,7 +56,7 @@ export function sentence(tally, engine, { done, total, cancelled }) {
 export function remainder(tally, { done, total, spoiling }) {
   const parts = [];
   if (tally.refused) {
-    parts.push(`${count(tally.refused)} refused for types this engine has not: it says so instead of computing in another type`);
+    parts.push(`${count(tally.refused)} refused because this engine does not support the dtype; it does not compute in another dtype instead`);
   }
   if (done < total) parts.push(`${count(total - done)} not run`);
   if (spoiling) parts.push("“Break it” is on: some results were changed on purpose");

@@ -36,7 +36,7 @@ async function byModule(x) {
   const texts = await Promise.all(run.plan.shaders.map(async (path) =>
     run.plan.texts[path] ?? (await fetch(new URL(path, PLAN))).text()));
   const { vendor, architecture, description } = run.adapter;
-  const engine = description || `${vendor} ${architecture}`.trim() || "a GPU without a name";
+  const engine = description || `${vendor} ${architecture}`.trim() || "an unnamed GPU";
   return { ...found, first, each, texts, engine, bytes: fetchedBytes() };
 }
 
@@ -85,7 +85,7 @@ function show(id, found) {
   const side = at(id);
   const facts = [
     ["first result", ms(found.first)],
-    ["a run after that", ms(found.each)],
+    ["each further run", ms(found.each)],
     ["transferred", found.bytes === null ? "unknown" : `${count(found.bytes)} bytes`],
     ["ran on", found.engine],
   ];
@@ -112,7 +112,7 @@ function failed(id, error) {
 function compare(ours, theirs) {
   const main = document.querySelector("main");
   if (!ours || !theirs) {
-    at("verdict").textContent = "One side did not run, so there is nothing to compare";
+    at("verdict").textContent = "One of the two did not run, so there is nothing to compare";
     return;
   }
   const all = [...ours.hz, ...ours.power];
@@ -121,9 +121,9 @@ function compare(ours, theirs) {
   const worst = all.reduce((most, value, i) => Math.max(most, Math.abs(value - others[i]) / Math.abs(others[i])), 0);
   const shaders = ours.texts.filter((text) => theirs.texts.includes(text)).length;
   const numbers = equal === all.length ? `the same ${count(all.length)} numbers, bit for bit`
-    : `${count(equal)} of ${count(all.length)} numbers are the same bits, the worst is off by ${worst.toExponential(1)} of it`;
+    : `${count(equal)} of ${count(all.length)} numbers are identical; the largest relative difference is ${worst.toExponential(1)}`;
   const words = shaders === ours.texts.length ? `the same ${shaders === 1 ? "shader" : `${shaders} shaders`}, letter by letter`
-    : `${shaders} of ${ours.texts.length} shaders are the same, as Python knows what this GPU offers beyond WebGPU’s defaults`;
+    : `${shaders} of ${ours.texts.length} identical shaders, because Python also uses what this GPU supports beyond WebGPU’s defaults`;
   main.dataset.state = worst < 1e-4 ? "same" : "apart";
   main.dataset.equal = String(equal === all.length);
   main.dataset.shaders = String(shaders === ours.texts.length);

@@ -35,7 +35,7 @@ export class BandPanel {
   take({ bands, why }, [power, shares, peaks], { rows, names, unit }) {
     byId("bands-why").hidden = !why;
     byId("bands-there").hidden = Boolean(why);
-    byId("bands-why").textContent = why ? `No bands of this kind here: ${why}.` : "";
+    byId("bands-why").textContent = why ? `These bands cannot be computed: ${why}.` : "";
     this.values = why ? null : { power, shares, peaks, rows, names, unit };
     this.bands = why ? null : bands.map((band) => ({ ...band, sign: signOf(band.name) }));
     this.fresh = true;

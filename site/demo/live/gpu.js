@@ -22,12 +22,12 @@ export class GpuCare {
     if (!rlx.facts.jspi) {
       byId("measure").disabled = true;
       byId("measure-said").textContent =
-        "This browser cannot switch stacks (JSPI), which measuring needs; “auto” goes by assumptions here.";
+        "Measuring needs stack switching (JSPI), which this browser does not support; “auto” uses assumed speeds.";
     }
     if (!page.gpu.there) {
       page.problem({
-        title: "No WebGPU here: everything runs on NumPy",
-        text: `${capital(page.gpu.why)}. The numbers are the same, only slower where there is much to do.`,
+        title: "WebGPU is not available: everything runs on NumPy",
+        text: `${capital(page.gpu.why)}. The numbers are the same; large jobs are slower.`,
         mild: true,
         key: "no-gpu",
       });
@@ -44,8 +44,8 @@ export class GpuCare {
     this.fallback = fallback;
     if (!fallback) return this.page.settled("lost");
     this.page.problem({
-      title: "The GPU failed: NumPy goes on",
-      text: `${capital(fallback)}. The spectrum is computed by NumPy from here on.`,
+      title: "The GPU failed: continuing with NumPy",
+      text: `${capital(fallback)}. NumPy computes the spectrum from now on.`,
       actions: [{ label: "Try the GPU again", run: () => this.reopen() }],
       mild: true,
       key: "lost",
@@ -55,7 +55,7 @@ export class GpuCare {
 
   async lose() {
     await this.alone("lose", "The GPU is being lost", "lose").then(
-      () => this.page.say("The GPU device was destroyed; the next spectrum that asks it will notice"),
+      () => this.page.say("The GPU device was destroyed; the next spectrum on it will fail"),
     );
   }
 
@@ -85,7 +85,7 @@ export class GpuCare {
     const devices = this.page.gpu.there ? ["cpu", "webgpu"] : ["cpu"];
     const answer = await this.alone("measure", "The engines could not be measured", "measure", { devices, budget_s: BUDGET_S });
     byId("measure").disabled = false;
-    if (answer) this.page.say("Measured: “auto” goes by figures of this machine now");
+    if (answer) this.page.say("Measured: “auto” now uses measurements of this machine");
   }
 
   // A line of progress from Python.

@@ -85,7 +85,7 @@ function patiently(answer) {
   if (slow.era === loop.era) return answer;
   const timer = setTimeout(() => {
     slow.era = loop.era;
-    page.say("Computing: the first run of a setting on a GPU compiles its shaders");
+    page.say("Computing: the first run of a setting on a GPU compiles shaders");
   }, SLOW_MS);
   return answer.finally(() => {
     clearTimeout(timer);
@@ -137,7 +137,7 @@ function advance(seconds) {
 
 function failed(error) {
   page.failure(error, { title: "The spectrum could not be computed", key: "frame" });
-  page.say("Stopped: change a setting, or choose another signal, to go on");
+  page.say("Stopped: change a setting, or choose another signal, to continue");
 }
 
 function rested(resting) {
@@ -217,7 +217,7 @@ function listen() {
   byId("pause").addEventListener("click", () => {
     const paused = !loop.paused;
     loop.pause(paused);
-    byId("pause").textContent = paused ? "Go on" : "Pause";
+    byId("pause").textContent = paused ? "Continue" : "Pause";
     byId("pause").setAttribute("aria-pressed", String(paused));
     page.say(paused ? "Paused" : "Running");
   });

@@ -93,7 +93,8 @@ def compute_bands(power, args):
     if not bands:
         low = min(limits[1] for limits in all_bands.values())
         reason = (
-            f"half the rate is {hz[-1]:g} Hz, and the first band ends at {low:g} Hz"
+            f"half the sampling rate is {hz[-1]:g} Hz, below the end of the first "
+            f"band, {low:g} Hz"
         )
         return {"why": reason}, []
     try:
@@ -125,7 +126,7 @@ def read_interval(args):
     try:
         x = selection.read_stored(args["start"], args["start"] + args["count"])
     except RecordingError as error:
-        error.hint = error.hint or "it may have changed since: choose it again"
+        error.hint = error.hint or "choose the file again, as it may have changed"
         raise
     check_finite(x, selection, args["start"])
     return x if isinstance(x, rlx.Digital) else x.astype(np.float32)
@@ -143,7 +144,7 @@ async def peaks_with_fallback(x, args):
                 raise
             gpu_failed = error.problem
     peaks = await compute_peaks(x, args, "cpu")
-    reason = f"fell back from the GPU, which failed: {gpu_failed}"
+    reason = f"computed by NumPy because the GPU failed: {gpu_failed}"
     return replace(peaks, decision=replace(peaks.decision, why=reason)), gpu_failed
 
 

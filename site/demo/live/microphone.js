@@ -27,7 +27,7 @@ function inWords(error) {
   switch (error.name) {
     case "NotAllowedError":
     case "SecurityError":
-      return "The microphone was not allowed. Allow it beside the address of this page and choose it again.";
+      return "The use of the microphone was not allowed. Allow it next to the address of this page, then choose it again.";
     case "NotFoundError":
       return "No microphone was found. Connect one and choose it again.";
     case "NotReadableError":
@@ -58,7 +58,7 @@ class Microphone {
 
   gather(count, rows) {
     const samples = this.ring.latest(count, rows);
-    return samples ? { samples } : { wait: "Listening: the first stretch of sound is not complete yet" };
+    return samples ? { samples } : { wait: "Listening: waiting for enough sound for the first spectrum" };
   }
 
   // Sound that comes while the page rests is not wanted.

@@ -65,7 +65,7 @@ export class Overviews {
         await twoFrames(); // one for the loop to begin a frame, one for it to be drawn
       }
     } catch (error) {
-      if (wanted === this.wanted) this.page.failure(error, { title: "The overview cannot be made", mild: true, key: "overview" });
+      if (wanted === this.wanted) this.page.failure(error, { title: "The overview cannot be computed", mild: true, key: "overview" });
     }
   }
 }

@@ -50,7 +50,7 @@ export class Picks {
     const listed = found.slice(0, MOST);
     byId("picks").replaceChildren(...listed.map((at) => this.box(this.channels[at], at)));
     const more = found.length - listed.length;
-    byId("picks-more").textContent = more ? `… and ${more.toLocaleString("en")} more: find them by a part of the name` : "";
+    byId("picks-more").textContent = more ? `… and ${more.toLocaleString("en")} more: enter part of a name to find them` : "";
   }
 
   box(name, at) {

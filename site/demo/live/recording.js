@@ -12,10 +12,10 @@ export async function openRecording(rlx, file, { fs = null, layout = null }) {
   if (file.size > LIMIT) {
     throw new Error(
       `${printable(file.name)} has ${inBytes(file.size)}; this page takes recordings up to ${inBytes(LIMIT)}. ` +
-        "Nothing of it was read. Cut it into parts, or run “rlxweb welch” on a desktop, which takes files of any size.",
+        "The file was not read. Split it, or run “rlxweb welch” on a desktop, which supports files of any size.",
     );
   }
-  if (file.size === 0) throw new Error(`${printable(file.name)} is empty (0 bytes), or it is a folder.`);
+  if (file.size === 0) throw new Error(`${printable(file.name)} is an empty file (0 bytes) or a folder.`);
   const path = await rlx.mount(file);
   try {
     const { result } = await rlx.call("open_path", { path, fs, layout });

@@ -66,7 +66,7 @@ export class Sources {
 
   silent(microphone) {
     if (this.current !== microphone) return;
-    this.page.problem({ title: "The microphone went away", text: "It was disconnected, or its permission was taken back.", mild: true, key: "microphone" });
+    this.page.problem({ title: "The microphone was disconnected", text: "The device was removed, or its permission was revoked.", mild: true, key: "microphone" });
     this.back();
   }
 
@@ -150,7 +150,7 @@ export class Sources {
   askRate(file, why) {
     this.unrated = file;
     byId("asked").hidden = false;
-    byId("asked-why").textContent = `${printable(file.name)} does not tell its sampling rate (${why}).`;
+    byId("asked-why").textContent = `The sampling rate of ${printable(file.name)} is unknown (${why}).`;
     byId("rate").focus();
     this.page.say("The sampling rate is needed");
   }
@@ -181,7 +181,7 @@ export class Sources {
     const gaps = this.recording.gaps.length;
     byId("file-facts").textContent =
       `${format}, ${inBytes(this.file.size)}: ${counted(channels)}${unit} at ${Number(fs.toPrecision(6))} Hz, ${clockOf(seconds)}` +
-      `${gaps ? ` with ${gaps === 1 ? "a gap" : `${gaps} gaps`}` : ""}${begun && `, begun at ${begun}`}`;
+      `${gaps ? ` with ${gaps === 1 ? "a gap" : `${gaps} gaps`}` : ""}${begun && `, started at ${begun}`}`;
   }
 
   // --- the change -----------------------------------------------------------------------

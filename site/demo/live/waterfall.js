@@ -248,7 +248,7 @@ export class Waterfall {
     const bin = Math.min(shape.bins - 1, Math.max(0, Math.round((hz - shape.first) / shape.step)));
     const level = lines[row].levels[Math.min(view.shown, shape.channels - 1) * shape.bins + bin];
     const ago = lines[0].at - lines[row].at;
-    return `${Number(hz.toPrecision(3))} Hz · ${ago ? `${ago.toFixed(1)} s ago` : "now"} · ${Number.isNaN(level) ? "no number" : `${level.toFixed(1)} dB`}`;
+    return `${Number(hz.toPrecision(3))} Hz · ${ago ? `${ago.toFixed(1)} s ago` : "now"} · ${Number.isNaN(level) ? "not a number" : `${level.toFixed(1)} dB`}`;
   }
 
   pointAt() {

@@ -60,7 +60,7 @@ async function loadModel(get) {
 }
 
 function withoutModel() {
-  say(ready ? "The model that was loaded is still used" : "The model is missing");
+  say(ready ? "The model that was loaded before is still used" : "The model is missing");
   at("model-files").hidden = ready;
   page.firstResult("Ready");
   return false;
@@ -86,13 +86,13 @@ async function hear(own) {
     const { result } = await rlx.call("hear", { fs: own.fs, device: device() }, [copy.buffer]);
     sound = own;
     const rate = result.seconds / Math.max(result.took, 1e-3);
-    heard = `${own.title}: ${result.seconds.toFixed(1)} s heard in ${took(result.took)}, ${rate.toFixed(1)} times as fast as it plays, by ${engine()}`;
+    heard = `${own.title}: ${result.seconds.toFixed(1)} s analysed in ${took(result.took)} (${rate.toFixed(1)} times real time) by ${engine()}`;
     page.engine(engine());
     await tellNotes(true);
     page.firstResult();
   } catch (error) {
-    at("said").textContent = "The sound was not heard";
-    page.failure(error, { title: "The notes cannot be heard", key: "sound" });
+    at("said").textContent = "The sound was not analysed";
+    page.failure(error, { title: "The sound cannot be analysed", key: "sound" });
   } finally {
     at("bar").hidden = true;
     hold(false);
@@ -143,7 +143,7 @@ async function again() {
   try {
     while (stale) await tellNotes(false);
   } catch (error) {
-    page.failure(error, { title: "The notes cannot be told", key: "sound" });
+    page.failure(error, { title: "The notes cannot be computed", key: "sound" });
   } finally {
     hold(false);
   }
@@ -155,8 +155,8 @@ async function openSound(file) {
     const { samples, fs, cut } = await ofFile(file);
     if (cut) {
       page.problem({
-        title: `${printable(file.name)} is long`,
-        text: `It lasts ${Math.round(cut)} s, and the first ${MOST_SECONDS} s are heard here. The program of the manual's cookbook has no limit.`,
+        title: `${printable(file.name)} is too long`,
+        text: `It lasts ${Math.round(cut)} s; this page analyses only the first ${MOST_SECONDS} s. The program in the cookbook of the manual has no limit.`,
         mild: true,
         key: "long",
       });
@@ -175,7 +175,7 @@ async function toggleRecording() {
       onSeconds: (s) => (at("said").textContent = `Recording: ${s.toFixed(1)} of ${MOST_RECORDED} s`),
       onFull: () => endRecording(),
     });
-    at("record").textContent = "Stop and hear";
+    at("record").textContent = "Stop and analyse";
   } catch (error) {
     page.failure(error, { title: "The microphone cannot be used", key: "sound" });
   }

@@ -23,8 +23,8 @@ def load(args, buffers):
     shapes = {name: port.shape[1:] for name, port in model.inputs.items()}
     if [*shapes.values()] != [(WINDOW, 1)] or len(model.outputs) != len(OUTPUTS):
         inputs = ", ".join(map(str, model.inputs.values())) or "none"
-        problem = f"it has {len(model.outputs)} outputs, and its inputs are {inputs}"
-        rule = f"{len(OUTPUTS)} outputs, and one input [windows, {WINDOW}, 1]"
+        problem = f"the model has {len(model.outputs)} outputs and the inputs {inputs}"
+        rule = f"expected {len(OUTPUTS)} outputs and one input [windows, {WINDOW}, 1]"
         raise ModelError("load Basic Pitch", problem, rule)
     if MODEL is not None:
         MODEL.close()

@@ -12,7 +12,7 @@ export async function ofFile(file) {
   try {
     sound = await new OfflineAudioContext(1, 1, FS).decodeAudioData(raw);
   } catch (error) {
-    throw new Error("This browser cannot read it as sound. WAV, MP3, FLAC and Ogg files are read by most.", { cause: error });
+    throw new Error("This browser cannot decode the file as sound. Most browsers can decode WAV, MP3, FLAC and Ogg.", { cause: error });
   }
   const count = Math.min(sound.length, MOST_SECONDS * FS);
   const samples = new Float32Array(count);

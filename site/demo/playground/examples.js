@@ -3,13 +3,13 @@
 export const EXAMPLES = [
   { id: "graph", title: "A graph, run and explained" },
   { id: "peaks", title: "Welch peaks of an EEG, with a plot" },
-  { id: "devices", title: "GraphDevices: where would it run?" },
+  { id: "devices", title: "GraphDevices: where would the graph run?" },
   { id: "decisions", title: "Decisions and cost models" },
-  { id: "custom_op", title: "An op of your own" },
+  { id: "custom_op", title: "A custom op" },
   { id: "spectrogram", title: "A spectrogram, as a heat map" },
-  { id: "benchmark", title: "NumPy against WebGPU" },
+  { id: "benchmark", title: "NumPy and WebGPU compared" },
   { id: "profile", title: "Where the time of a run goes" },
-  { id: "errors", title: "What bad input gets" },
+  { id: "errors", title: "Errors for invalid input" },
 ];
 
 // Their texts by id, all of them: a choice is then shown at once.

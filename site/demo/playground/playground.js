@@ -53,7 +53,7 @@ function refuseFrame() {
   page.problem({
     key: "framed",
     title: "The playground does not run inside another page",
-    text: "The page around it could change what you see and what is run. Open it in a tab of its own.",
+    text: "The surrounding page could change what you see and what is run. Open the playground in its own tab.",
     actions: [{ label: "Open the playground", run: () => open(location.pathname, "_blank", "noopener") }],
   });
 }
@@ -63,7 +63,7 @@ function tellNoGpu() {
     key: "no-gpu",
     mild: true,
     title: "This browser offers no WebGPU",
-    text: `${page.gpu.why}. Everything here runs on NumPy instead; device="webgpu" is refused.`,
+    text: `${page.gpu.why}. Everything here runs on NumPy instead; device="webgpu" raises an error.`,
   });
 }
 
@@ -77,7 +77,7 @@ async function tellPromise() {
     : `No program here can reach another host than this site's own, ${location.hostname}.`;
   at("promise").textContent = closed
     ? own
-    : "This host does not keep programs from reaching other hosts: run only what you trust.";
+    : "This host does not prevent programs from reaching other hosts: run only what you trust.";
 }
 
 // --- running --------------------------------------------------------------------------
@@ -131,7 +131,7 @@ function finished({ error, dropped }, heard, took) {
   if (missing) output.note(`… and ${missing.toLocaleString("en")} more lines, which are not shown.`);
   at("clock").textContent = `${took} s`;
   if (!error) {
-    if (output.isEmpty) output.note("It ran and said nothing.");
+    if (output.isEmpty) output.note("The program printed nothing.");
     page.say(`Ran in ${took} s`);
     return;
   }
@@ -141,8 +141,8 @@ function finished({ error, dropped }, heard, took) {
 }
 
 function failed(error) {
-  page.failure(error, { title: "Python stopped answering", key: "run" });
-  page.say("The next run starts Python afresh");
+  page.failure(error, { title: "Python no longer responds", key: "run" });
+  page.say("The next run restarts Python");
 }
 
 // Its room goes, and with it all that the program did and may still be doing.
@@ -159,7 +159,7 @@ function over(own) {
 
 function stop() {
   if (!current) return;
-  output.note("Stopped. The next run starts afresh, with nothing left of this one.", "warn");
+  output.note("Stopped. The next run restarts Python; all values of this run are lost.", "warn");
   page.say("Stopped");
   over(current);
 }
@@ -189,7 +189,7 @@ async function share() {
   try {
     fragment = await toFragment(editor.code);
   } catch (error) {
-    page.problem({ key: "share", title: "No link can carry this", text: `${error.message}.` });
+    page.problem({ key: "share", title: "A link cannot contain this code", text: `${error.message}.` });
     return;
   }
   history.replaceState(null, "", fragment);

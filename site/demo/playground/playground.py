@@ -26,9 +26,9 @@ MAX_CHARACTERS = 200_000
 MAX_LINE = 5_000
 INITIAL_OPS = {op.name: op for op in registry}
 HINTS = {
-    ModuleNotFoundError: "here are Python's own library, NumPy and rlxweb; "
-    "plot(x, y) and heat(array) draw",
-    MemoryError: "a tab has 2 to 4 GB; make the arrays smaller",
+    ModuleNotFoundError: "only Python's standard library, NumPy and rlxweb are "
+    "available here; use plot(x, y) and heat(array) to draw",
+    MemoryError: "a browser tab has 2 to 4 GB of memory; use smaller arrays",
 }
 
 
@@ -137,7 +137,7 @@ def fresh_namespace():
 def refuse_input(prompt=""):
     """Raise in place of input(), which has no keyboard here."""
     raise RuntimeError(
-        "input() has nobody to ask here; give the variable a value instead"
+        "input() is not supported here; assign a value to the variable instead"
     )
 
 

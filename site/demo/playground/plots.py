@@ -30,7 +30,7 @@ def post_figure(kind, options, arrays):
     global figure_count
     figure_count += 1
     if figure_count > MAX_FIGURES:
-        raise RuntimeError(f"{kind}: {MAX_FIGURES} figures are the most of one run")
+        raise RuntimeError(f"{kind}: a run can draw at most {MAX_FIGURES} figures")
     post({kind: options}, arrays)
 
 
@@ -45,13 +45,15 @@ def plot(x, *ys, title="", xlabel="", ylabel="", labels=(), marks=None, log=""):
     """
     xs, lines = coerce_lines(x, ys)
     if set(log) - {"x", "y"}:
-        raise ValueError(f"plot: log={log!r}; it is '', 'x', 'y' or 'xy'")
+        raise ValueError(f"plot: log={log!r}; it must be '', 'x', 'y' or 'xy'")
     step = max(1, math.ceil(len(xs) / MAX_POINTS))
     arrays = [float32(line[::step]) for line in (xs, *lines)]
     if marks is not None:
         pair = [float32(np.ravel(coordinates)) for coordinates in marks]
         if len(pair) != 2 or len(pair[0]) != len(pair[1]):
-            raise ValueError("plot: marks is (xs, ys), two sequences of one length")
+            raise ValueError(
+                "plot: marks must be (xs, ys), two sequences of the same length"
+            )
         arrays += pair
     words = {"title": title, "xlabel": xlabel, "ylabel": ylabel}
     options = {name: str(text) for name, text in words.items()}
@@ -68,14 +70,16 @@ def coerce_lines(x, ys):
     for y in ys:
         y = as_real_array("plot", y)
         if y.ndim not in (1, 2):
-            raise ValueError(f"plot: a line has 1 axis, or 2 for many; got {y.shape}")
+            raise ValueError(
+                f"plot: y must have 1 axis, or 2 (one line per row); got {y.shape}"
+            )
         lines += list(np.atleast_2d(y))
     xs = np.arange(len(lines[0])) if x is None else as_real_array("plot", x)
     for line in lines:
         if xs.shape != line.shape:
-            raise ValueError(f"plot: x has {xs.shape}, a line has {line.shape}")
+            raise ValueError(f"plot: x has shape {xs.shape}, y has shape {line.shape}")
     if not lines or not len(xs):
-        raise ValueError("plot: there is nothing to draw, the arrays are empty")
+        raise ValueError("plot: the arrays are empty")
     return xs, lines
 
 
@@ -87,11 +91,11 @@ def heat(array, title="", xlabel="", ylabel="", x=None, y=None):
     values = as_real_array("heat", array)
     if values.ndim != 2 or not values.size:
         raise ValueError(
-            f"heat: it takes 2 axes with something in them; got {values.shape}"
+            f"heat: expected a non-empty array with 2 axes, got {values.shape}"
         )
     if values.size > MAX_PIXELS:
         raise ValueError(
-            f"heat: {values.size:,} values are too many; the most is {MAX_PIXELS:,}"
+            f"heat: the array has {values.size:,} values; at most {MAX_PIXELS:,}"
         )
     rows, columns = values.shape
     options = {"title": str(title), "xlabel": str(xlabel), "ylabel": str(ylabel)}
@@ -105,7 +109,7 @@ def as_real_array(name, value):
     """Return a real array; complex numbers are refused."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
-        raise TypeError(f"{name}: it draws real numbers, not {array.dtype}")
+        raise TypeError(f"{name}: expected real numbers, got {array.dtype}")
     return array.astype(np.float64)
 
 
@@ -115,7 +119,7 @@ def float32(values):
 
 
 # What `from playground import plot, heat` finds.
-sys.modules["playground"] = types.ModuleType("playground", "Draws beside the editor.")
+sys.modules["playground"] = types.ModuleType("playground", "Draws next to the editor.")
 sys.modules["playground"].plot = plot
 sys.modules["playground"].heat = heat
 sys.modules["playground"].start_afresh = start_afresh

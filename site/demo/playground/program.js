@@ -90,7 +90,7 @@ export class Program {
 
   wayBack(example, code, from) {
     return {
-      label: "Bring back what was here",
+      label: "Restore the previous code",
       run: (away) => {
         away();
         this.show(example, code, from);
@@ -111,8 +111,8 @@ export class Program {
       if (wish !== this.wish) return;
       this.page.problem({
         key: "link",
-        title: "The link holds no code that can be read",
-        text: `${error.message || "it is damaged"}. Ask for the link again; what you had here is unchanged.`,
+        title: "The code in the link cannot be read",
+        text: `${error.message || "it is damaged"}. Ask for the link again; your code is unchanged.`,
       });
     }
   }
@@ -126,7 +126,7 @@ export class Program {
       key: "link",
       mild: true,
       title: "This code came with the link",
-      text: "Read it before you press Run. Until you change it or run it, what you had here stays saved.",
+      text: "Read it before you press Run. Your own code is saved until you change or run this code.",
       actions: from === "own" ? [this.wayBack(example, code, from)] : [],
     });
   }
@@ -177,10 +177,10 @@ export class Program {
   refuse({ code, line }) {
     this.page.problem({
       key: "hiding",
-      title: "This program is not what the screen shows",
+      title: "This program contains hidden characters",
       text: `Line ${line} has the character ${code}, which hides text or changes its order. It was not run.`,
       actions: [{
-        label: "Write such characters as escapes",
+        label: "Replace these characters by escapes",
         run: (away) => {
           away();
           this.show(this.example, printableLines(this.code), this.from);

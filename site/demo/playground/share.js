@@ -16,7 +16,7 @@ export async function toFragment(code) {
 export async function fromFragment(fragment) {
   const found = /^#code=([01])([\w-]*)$/.exec(fragment);
   if (!found) {
-    if (fragment.startsWith("#code=")) throw new Error("the link is cut off or was changed on its way");
+    if (fragment.startsWith("#code=")) throw new Error("the link is incomplete or was changed");
     return null;
   }
   const [, packed, text] = found;

@@ -11,7 +11,7 @@ export async function chosen(files) {
   const missing = WANTED.filter((name) => !byName.has(name));
   if (missing.length) {
     const given = [...byName.keys()].join(", ") || "no file";
-    throw new Error(`${missing.join(" and ")} ${missing.length > 1 ? "are" : "is"} missing: ${given} was given. Choose all ${WANTED.length} at once`);
+    throw new Error(`${missing.join(" and ")} ${missing.length > 1 ? "are" : "is"} missing: got ${given}. Choose all ${WANTED.length} files together`);
   }
   const wanted = [...byName].filter(([name]) => /\.(safetensors|json)$/.test(name));
   return Promise.all(wanted.map(async ([name, file]) => [name, await file.arrayBuffer()]));

@@ -27,11 +27,14 @@ def text_from(name: str, raw: bytes) -> str:
     except UnicodeDecodeError as error:
         problem = f"byte {error.start:,} is 0x{raw[error.start]:02x}"
         raise UsageError(
-            f"reading {shown(name)}", problem, "files are UTF-8", "save it as UTF-8"
+            f"reading {shown(name)}",
+            problem,
+            "expected UTF-8 text",
+            "save the file as UTF-8",
         ) from None
     if "\0" in text:
-        context, problem = f"reading {shown(name)}", "it has a zero byte"
-        raise UsageError(context, problem, "files are text", "name a text file")
+        context, problem = f"reading {shown(name)}", "the file contains a zero byte"
+        raise UsageError(context, problem, "expected a text file", "choose a text file")
     return text
 
 

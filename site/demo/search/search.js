@@ -43,7 +43,7 @@ async function loadModel(get) {
     ready = true;
     names = null;
     at("model").dataset.state = "ready";
-    say(`MiniLM is loaded: ${megabytes(size)}, ${result.width} numbers for a text, up to ${result.tokens} tokens of it`);
+    say(`MiniLM is loaded: ${megabytes(size)}, ${result.width} numbers per text of at most ${result.tokens} tokens`);
     allow();
     return true;
   } catch (error) {
@@ -55,7 +55,7 @@ async function loadModel(get) {
 }
 
 function withoutModel() {
-  say(ready ? "The model that was loaded is still used" : "The model is missing");
+  say(ready ? "The model that was loaded before is still used" : "The model is missing");
   at("model-files").hidden = ready;
   page.firstResult("Ready");
   return false;
@@ -93,8 +93,8 @@ async function readNotes() {
     stale = false;
     const rate = result.passages / Math.max(result.seconds, 1e-3);
     at("read-said").textContent = result.passages
-      ? `${count(result.passages)} passages in ${took(result.seconds)}, ${count(Math.round(rate))} each second, by ${engine()}`
-      : "There is nothing to read: the notes are blank";
+      ? `${count(result.passages)} passages in ${took(result.seconds)}, ${count(Math.round(rate))} per second, by ${engine()}`
+      : "There is nothing to read: the notes are empty";
     page.engine(engine());
     return result.passages > 0;
   } catch (error) {
@@ -132,8 +132,8 @@ function addNotes(files) {
   const large = files.filter((file) => file.size > MOST_NOTES);
   if (large.length) {
     page.problem({
-      title: `${printable(large[0].name)} was left out`,
-      text: `It has ${count(large[0].size)} bytes, and a text file may have ${count(MOST_NOTES)}. Cut it into several.`,
+      title: `${printable(large[0].name)} was skipped`,
+      text: `It has ${count(large[0].size)} bytes; a text file may have at most ${count(MOST_NOTES)}. Split it into several files.`,
       mild: true,
       key: "large",
     });
@@ -164,7 +164,7 @@ async function answerOne(question) {
   at("answered").textContent = "Searching";
   try {
     const { result } = await rlx.call("ask", { question, k: SHOWN, device: chosenOf("device") });
-    at("answered").textContent = `The nearest of your passages to “${printable(question)}”, found in ${took(result.seconds)} by ${engine()}`;
+    at("answered").textContent = `The passages most similar to “${printable(question)}”, found in ${took(result.seconds)} by ${engine()}`;
     at("hits").replaceChildren(...result.hits.map(hit));
     page.firstResult();
   } catch (error) {
@@ -180,7 +180,7 @@ function hit({ score, text, file, line }) {
   const shown = Math.max(0, score).toFixed(2);
   return make("li", {}, [
     make("div", { class: "row" }, [
-      make("meter", { min: "0", max: "1", value: shown, "aria-label": "how near" }),
+      make("meter", { min: "0", max: "1", value: shown, "aria-label": "similarity" }),
       make("span", { class: "score" }, [score.toFixed(2)]),
       make("span", {}, [where]),
     ]),

@@ -28,8 +28,8 @@ class Model:
         self.graph = encoder_graph(config)
         self.width, largest = config["hidden_size"], self.tokenizer.largest_id
         if largest >= config["vocab_size"]:
-            problem = f"tokenizer.json has the token id {largest:,}"
-            rule = f"config.json has {config['vocab_size']:,} tokens"
+            problem = f"tokenizer.json contains the token id {largest:,}"
+            rule = f"the vocab_size in config.json is {config['vocab_size']:,}"
             raise ModelError("load MiniLM", problem, rule)
         self.weights = rlx.load_weights(
             self.graph, files["model.safetensors"], rename=UNUSED, convert=True

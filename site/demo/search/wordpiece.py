@@ -44,7 +44,7 @@ class WordPiece:
         try:
             self._read(description)
         except (KeyError, TypeError, AttributeError) as error:
-            problem = f"tokenizer.json lacks an entry, or has another type: {error!r}"
+            problem = f"an entry of tokenizer.json is missing or invalid: {error!r}"
             raise ModelError(_CONTEXT, problem) from None
         longest_first = sorted(self.special, key=len, reverse=True)
         names = "|".join(map(re.escape, longest_first))
@@ -68,7 +68,7 @@ class WordPiece:
         self._longest = model["max_input_chars_per_word"]
         if not _is_id(self._longest):
             limit = shown(self._longest)
-            raise _error(f"max_input_chars_per_word of tokenizer.json is {limit}")
+            raise _error(f"max_input_chars_per_word in tokenizer.json is {limit}")
         self.special = dict(map(_added_token, description["added_tokens"]))
         unknown = str(model["unk_token"])
         for name in ("[CLS]", "[SEP]", "[PAD]", unknown):
@@ -176,8 +176,8 @@ _CONTEXT = "load the tokenizer"
 
 
 def _error(problem: str) -> ModelError:
-    hint = "models of BERT's family have one that fits"
-    return ModelError(_CONTEXT, problem, "a WordPiece tokenizer is expected", hint)
+    hint = "use the tokenizer.json of a model of the BERT family"
+    return ModelError(_CONTEXT, problem, "expected a WordPiece tokenizer", hint)
 
 
 def _check_type(entry: Any, name: str, expected: str) -> None:
@@ -191,10 +191,10 @@ def _added_token(entry: Any) -> tuple[str, int]:
     name, number = entry["content"], entry["id"]
     if not isinstance(name, str) or not name or not _is_id(number):
         token = f"{shown(name)}, {shown(number)}"
-        raise _error(f"tokenizer.json adds a token without a name and an id: {token}")
+        raise _error(f"tokenizer.json adds a token with an invalid name or id: {token}")
     for option in ("single_word", "normalized"):
         if entry.get(option):
-            raise _error(f"the token {shown(name)} of tokenizer.json is {option}")
+            raise _error(f"the token {shown(name)} in tokenizer.json has {option} set")
     return name, number
 
 

@@ -37,8 +37,8 @@ export class Confusion {
       if (said !== heard && count > most.count) most = { count, said, heard };
     }));
     const after = `After ${step.toLocaleString("en")} ${step === 1 ? "step" : "steps"}`;
-    if (!most.count) return `${after} every held-out example is right.`;
-    return `${after}, most often “${this.names[most.said]}” is taken for “${this.names[most.heard]}”: ${most.count} times.`;
+    if (!most.count) return `${after} every held-out example is recognised.`;
+    return `${after}, most often “${this.names[most.said]}” is recognised as “${this.names[most.heard]}”: ${most.count} times.`;
   }
 }
 

@@ -59,10 +59,10 @@ export class Curve {
   // What the picture shows, in words.
   words() {
     const { losses, judged } = this;
-    if (!losses.length) return "No step has been made yet";
+    if (!losses.length) return "No training step yet";
     const last = judged.at(-1);
     const held = last
-      ? ` Of held-out speakers the loss is ${inShort(last.loss)} at step ${last.step}, and ${inPercent(last.right)} are right; at most ${inPercent(Math.max(...judged.map((one) => one.right)))} were.`
+      ? ` For held-out speakers the loss is ${inShort(last.loss)} at step ${last.step}, and ${inPercent(last.right)} are correct (best: ${inPercent(Math.max(...judged.map((one) => one.right)))}).`
       : "";
     return `Loss from ${inShort(losses[0])} at step 1 to ${inShort(this.mean())} at step ${losses.length}.${held}`;
   }
@@ -206,6 +206,6 @@ function narrow(text) {
 export const inPercent = (share) => `${(100 * share).toFixed(1)} %`;
 
 export function inShort(value) {
-  if (!Number.isFinite(value)) return "no number";
+  if (!Number.isFinite(value)) return "not a number";
   return value >= 1e4 ? value.toExponential(1) : value.toPrecision(3);
 }

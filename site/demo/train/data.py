@@ -95,7 +95,7 @@ class Data:
     def missing(self, which):
         """Return the reason a choice cannot be trained on, or ""."""
         if which == "own" and np.count_nonzero(self.counts()["own"]) < 2:
-            return "Record at least two vowels first, or train on made voices"
+            return "Record at least two vowels first, or train on synthetic voices"
         return ""
 
     def example(self, seed, seconds):

@@ -34,7 +34,7 @@ export function files({ page, ask, settings, began, halt, show }) {
     const name = printable(file.name);
     page.settled("file");
     try {
-      if (file.size > MOST) throw new Error(`It has ${file.size.toLocaleString("en")} bytes; files of this page are smaller`);
+      if (file.size > MOST) throw new Error(`It has ${file.size.toLocaleString("en")} bytes; at most ${MOST.toLocaleString("en")} are supported`);
       const raw = await file.arrayBuffer();
       if (/\.npz$/i.test(file.name)) await state(name, raw);
       else await network(name, raw);
@@ -49,7 +49,7 @@ export function files({ page, ask, settings, began, halt, show }) {
     const { result } = await ask("open_network", { name }, [raw]);
     part.isOpen = true;
     show(result.steps ? "paused" : "ready");
-    said(`${name} judges what is heard, by ${result.weights.toLocaleString("en")} weights, until a training goes on`);
+    said(`${name}, with ${result.weights.toLocaleString("en")} weights, is used for listening until a training continues`);
   }
 
   async function state(name, raw) {
@@ -59,7 +59,7 @@ export function files({ page, ask, settings, began, halt, show }) {
     part.isOpen = false;
     began(result.steps, new Float64Array(buffers[0].buffer));
     show("paused");
-    said(`${name}: go on from step ${result.steps.toLocaleString("en")}`);
+    said(`${name}: continue from step ${result.steps.toLocaleString("en")}`);
   }
 
   at("save").addEventListener("click", () => save("save_network", "vowels.rlxg", "application/octet-stream"));

@@ -60,10 +60,10 @@ export function hearing({ page, ask, names, settings, lost }) {
       if (!result.probabilities) return said("There is no network yet");
       draw(result.probabilities);
       const name = nameOf(result.probabilities);
-      const verdict = name === result.vowel ? "and that is what is heard" : `and “${name}” is heard`;
+      const verdict = name === result.vowel ? "and the network recognises it" : `but the network recognises “${name}”`;
       said(`${result.speaker[0].toUpperCase()}${result.speaker.slice(1)} says “${result.vowel}” as in ${result.word}, ${verdict}`);
     } catch (error) {
-      page.failure(error, { title: "The example cannot be heard", key: "hear" });
+      page.failure(error, { title: "The example cannot be played", key: "hear" });
     }
   }
 
@@ -111,7 +111,7 @@ export function hearing({ page, ask, names, settings, lost }) {
       try {
         if (samples) hear((await ask("listen", { fs: mic.fs, device: settings.device }, [samples.buffer])).result);
       } catch (error) {
-        page.failure(error, { title: "The sound cannot be judged", key: "hear" });
+        page.failure(error, { title: "The sound cannot be classified", key: "hear" });
         deaf();
       }
       await wait;
@@ -122,7 +122,7 @@ export function hearing({ page, ask, names, settings, lost }) {
     const { quiet, probabilities } = result;
     if (result.lost) lost(result);
     if (!microphone || result.lost) return;
-    if (quiet) return said("Listening: it is quiet");
+    if (quiet) return said("Listening: the sound is too quiet");
     if (!probabilities) return said("There is no network yet");
     draw(shares ? shares.map((share, k) => KEPT * share + (1 - KEPT) * probabilities[k]) : probabilities);
     said(`Listening: “${nameOf(shares)}”`);

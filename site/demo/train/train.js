@@ -115,7 +115,7 @@ async function prepare(asked) {
 
 function why(device, decided) {
   if (device === "auto") return decided;
-  return page.gpu.there ? "you chose it" : "there is no WebGPU here";
+  return page.gpu.there ? "you chose it" : "WebGPU is not available";
 }
 
 // Judges the held-out part once for each step; true when the device was lost.
@@ -134,14 +134,14 @@ async function judge() {
   at("figure-right").textContent = inPercent(result.right);
   at("curve").setAttribute("aria-label", curve.words());
   rows();
-  if (steps % TOLD === 0) page.say(`Step ${count(steps)}: ${inPercent(result.right)} of ${result.of} held-out examples are right`);
+  if (steps % TOLD === 0) page.say(`Step ${count(steps)}: ${inPercent(result.right)} of ${result.of} held-out examples are correct`);
   page.firstResult();
   return false;
 }
 
 function stopped({ bad, step }) {
   page.problem({
-    title: `Stopped: the loss of step ${count(step)} is no number`,
+    title: `Stopped: the loss of step ${count(step)} is not a number`,
     text: bad,
     actions: [{ label: "Reset", run: reset }],
     key: "bad",
@@ -156,12 +156,12 @@ function lost({ lost: reason, steps: back }) {
   prepared = "";
   curve.cut(back);
   figures(settings.now());
-  const text = `${reason}. The training is back where it was judged last, at step ${count(back)}.`;
+  const text = `${reason}. The training was reset to its last test, at step ${count(back)}.`;
   page.problem({
     title: "The GPU was lost",
     text: text.charAt(0).toUpperCase() + text.slice(1),
     actions: [
-      { label: "Go on with NumPy", run: () => goOn("cpu") },
+      { label: "Continue with NumPy", run: () => goOn("cpu") },
       { label: "Try the GPU again", run: reopen },
     ],
     mild: true,
@@ -242,19 +242,19 @@ function say(words) {
 }
 
 const WORDS = {
-  ready: () => "Ready. Start trains a new network",
+  ready: () => "Ready. Press Start to train a new network",
   running: () => (prepared ? `Training on ${engine}` : "Deriving and compiling the step"),
   paused: () => `Paused at step ${count(steps)}`,
-  done: () => `Done: ${count(steps)} steps on ${engine}, ${at("figure-right").textContent} of the held-out examples right`,
+  done: () => `Done: ${count(steps)} steps on ${engine}, ${at("figure-right").textContent} of the held-out examples correct`,
   stopped: () => `Stopped before step ${count(steps + 1)}`,
-  lost: () => `The GPU was lost; back at step ${count(steps)}`,
+  lost: () => `The GPU was lost; the training was reset to step ${count(steps)}`,
   failed: () => "The training failed",
 };
 
 function show(state) {
   at("training").dataset.state = state;
   const on = state === "running";
-  at("start").textContent = on ? "Pause" : steps ? "Go on" : "Start";
+  at("start").textContent = on ? "Pause" : steps ? "Continue" : "Start";
   at("start").disabled = at("reset").disabled = !rlx;
   at("reset").disabled ||= !steps && !on && !saved.isOpen;
   for (const id of ["save", "save-state"]) at(id).disabled = !steps;
@@ -300,13 +300,13 @@ async function open() {
   settings.offer(page.gpu);
   if (!page.gpu.there) {
     page.problem({
-      title: "No WebGPU here: the network is trained by NumPy",
+      title: "WebGPU is not available: NumPy trains the network",
       text: `${page.gpu.why.charAt(0).toUpperCase()}${page.gpu.why.slice(1)}. The curve is the same.`,
       mild: true,
       key: "no-gpu",
     });
   }
-  say("Making the voices");
+  say("Generating the voices");
   try {
     const { result } = await ask("make");
     own.show(result);
@@ -314,7 +314,7 @@ async function open() {
     show("ready");
   } catch (error) {
     rlx = null;
-    page.failure(error, { title: "The voices could not be made", key: "failed" });
+    page.failure(error, { title: "The voices could not be generated", key: "failed" });
   }
 }
 

@@ -196,8 +196,8 @@ async def undo_nonfinite_step(call, state, first, n_finite, args, losses):
     error = NotFinite(
         f"step {first + n_finite + 1}",
         f"the loss is {losses[n_finite]}",
-        place or "NumPy computes it finite: the device's numbers differ there",
-        "lower the learning rate; the network is as it was before this step",
+        place or "NumPy computes a finite loss: the device computes other numbers",
+        "lower the learning rate; this step did not change the network",
     )
     answer = {
         "steps": len(current.losses),
@@ -329,8 +329,9 @@ def open_network(args, buffers):
     if list(inputs) != ["sound"] or "probabilities" not in model.outputs:
         raise InputError(
             context,
-            f"it takes {', '.join(inputs)} and gives {', '.join(model.outputs)}",
-            "a file of this page takes sound and gives probabilities",
+            f"its inputs are {', '.join(inputs)}, its outputs "
+            f"{', '.join(model.outputs)}",
+            "expected the input sound and the output probabilities",
         )
     if loaded is not None:
         loaded.close()

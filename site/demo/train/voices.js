@@ -33,12 +33,12 @@ export function voices({ page, ask, names }) {
       show(result);
       if (!result.frames) {
         page.problem({
-          title: "It was too quiet",
+          title: "The recording is too quiet",
           text: `Hold “${names[vowel][0]}” as in ${names[vowel][1]} for the whole ${SECONDS} seconds, near the microphone.`,
           mild: true,
           key: "voice",
         });
-      } else page.say(`${result.frames} frames of “${names[vowel][0]}” were kept`);
+      } else page.say(`${result.frames} frames of “${names[vowel][0]}” were saved`);
     } catch (error) {
       said.textContent = before;
       page.failure(error, { title: "The voice cannot be recorded", key: "voice" });
@@ -71,7 +71,7 @@ export function voices({ page, ask, names }) {
     }
     if (!there) document.querySelector('input[name="data"][value="made"]').checked = true;
     at("forget").disabled = !there;
-    at("voices-said").textContent = `Made voices: harmonics through the resonances of a vocal tract, ${made.train.toLocaleString("en")} examples of ${speakers[0]} speakers; ${made.test} of ${speakers[1]} others are held out.`;
+    at("voices-said").textContent = `Synthetic voices: harmonics through the resonances of a vocal tract, ${made.train.toLocaleString("en")} examples of ${speakers[0]} speakers; ${made.test} of ${speakers[1]} others are held out.`;
   }
 
   at("forget").addEventListener("click", async () => show((await ask("forget")).result));

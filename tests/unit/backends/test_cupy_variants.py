@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends import cupy_variants
+from rlxweb.backends import cupy_kernel_variants
 from rlxweb.backends.array import ArrayBackend, array_target
+from rlxweb.backends.cupy_kernel_variants import block_sizes, block_threads
 from rlxweb.backends.cupy_kernels import cuda_source
-from rlxweb.backends.cupy_variants import block_sizes, block_threads
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.recipes.welch_parameters import WelchParameters
@@ -32,7 +32,7 @@ needs_gcc = pytest.mark.skipif(
 needs_nvcc = pytest.mark.skipif(
     shutil.which("nvcc") is None, reason="nvcc compiles for GPUs; it is not here"
 )
-CUPY_VARIANTS = cupy_variants.cupy_variants(
+CUPY_VARIANTS = cupy_kernel_variants.cupy_variants(
     np, partial(HostCudaModule, options=("-fmad=false",))
 )
 VARIANT_BY_OP = {row.op: row for row in CUPY_VARIANTS}
@@ -117,7 +117,7 @@ def test_welch_in_blocks_is_welch_at_once(
     """Blocked Welch equals Welch at once: by frames, parts, rows; with offset, odd and
     padded sizes.
     """
-    monkeypatch.setattr(cupy_variants, "MAX_FRAME_BYTES", block_bytes)
+    monkeypatch.setattr(cupy_kernel_variants, "MAX_FRAME_BYTES", block_bytes)
     x = np.random.default_rng(1).standard_normal((5, 300)) + 40.0
     window = np.hanning(45) + 0.1
     attrs = dict(hop=20, segments=0, detrend=detrend, doubling=True, nfft=70, scale=0.5)
@@ -143,9 +143,9 @@ def test_memory_of_frames_is_bounded() -> None:
             min(rows_per_block, rows) * frames_per_block * (256 + 2 * 129) * 4
         )
         assert (
-            0.9 * cupy_variants.MAX_FRAME_BYTES
+            0.9 * cupy_kernel_variants.MAX_FRAME_BYTES
             < block_nbytes
-            <= cupy_variants.MAX_FRAME_BYTES
+            <= cupy_kernel_variants.MAX_FRAME_BYTES
         )
     assert [block_threads(n) for n in (1, 256, 257, 2048, 1 << 20)] == [
         32,
@@ -167,7 +167,7 @@ def test_gates_leave_unsuited_cases_to_the_reference() -> None:
         ("topk", {"k": 33}, (4, 64), DType.F32, False),
         ("topk", {"k": 2}, (4, 64), DType.I32, False),
     ):
-        tensor_type = cupy_variants.TensorType(shape, dtype)
+        tensor_type = cupy_kernel_variants.TensorType(shape, dtype)
         assert (
             VARIANT_BY_OP[op].can_run((tensor_type,), tensor_type, attrs) is can_run
         ), (op, attrs, shape)

@@ -71,21 +71,21 @@ def fake_webgpu_backend(*fail: InjectedFailure, **options: Any) -> WebGpuBackend
 
 @cache
 def open_torch_backend() -> Backend:
-    from rlxweb.backends.torch_arrays import open_torch
+    from rlxweb.backends.torch_backend import open_torch
 
     return run_blocking(open_torch())
 
 
 @cache
 def open_jax_backend() -> Backend:
-    from rlxweb.backends.jax_arrays import open_jax
+    from rlxweb.backends.jax_backend import open_jax
 
     return run_blocking(open_jax())
 
 
 @cache
 def open_mlx_backend() -> Backend:
-    from rlxweb.backends.mlx_arrays import open_mlx
+    from rlxweb.backends.mlx_backend import open_mlx
 
     return run_blocking(open_mlx())
 

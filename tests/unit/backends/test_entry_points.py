@@ -81,7 +81,7 @@ def test_package_engine_is_a_full_device(install: InstallPackage) -> None:
     [
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_l"),
         ("raise SystemExit('no licence')", "SystemExit: no licence"),
-        ("print('garbage')\nrow = 5", "its entry point is 5; expected a rlxweb.*Row"),
+        ("print('garbage')\nrow = 5", "the entry point is 5; expected a rlxweb.*Row"),
         ("other = 1", "AttributeError"),
         (
             "from rlxweb.backends.registry import Row\n"
@@ -127,8 +127,8 @@ def test_broken_package_is_reported(
         ("dawn", "the name is reserved by rlxweb"),
         ("nvidia", "the name is reserved by rlxweb"),
         ("auto", "the name is reserved by rlxweb"),
-        ("Strange", "a label may contain only lower-case letters"),
-        ("a:b", "a label may contain only lower-case letters"),
+        ("Strange", "the name may contain only lower-case letters"),
+        ("a:b", "the name may contain only lower-case letters"),
     ],
 )
 def test_reserved_or_invalid_name_is_refused(
@@ -159,7 +159,7 @@ def test_damaged_metadata_is_reported_and_skipped(install: InstallPackage) -> No
     install("good", "good = strange_engine:row", strange_engine=WORKING_ENGINE)
     assert "good" in engine_labels()
     (reason,) = refused_entry_points()
-    assert reason.startswith("invalid entry points")
+    assert reason.startswith("a package has invalid entry points")
 
 
 def test_uninstalled_package_removes_its_device(

@@ -120,7 +120,7 @@ def test_a_program_runs_on_the_engine_that_prepared_it(
         run_blocking(runner.release(program))
         return
     message = (
-        rf"^run 'doubling' on {re.escape(runner.name)}: it was prepared as a "
+        rf"^run 'doubling' on {re.escape(runner.name)}: the program was prepared as a "
         rf"{type(program).__name__} by {re.escape(preparer.name)}; this "
         rf"engine can only run its own "
     )
@@ -144,7 +144,9 @@ def test_program_of_another_instance_is_refused(kind: str) -> None:
     """A program of another instance of the same engine class is refused."""
     runner, preparer = ENGINES[kind](), ENGINES[kind]()
     program, value = prepare_doubling_program(preparer), np.ones(2, np.float32)
-    with pytest.raises(GraphError, match="run it on the engine that prepared it"):
+    with pytest.raises(
+        GraphError, match="run the program on the engine that prepared it"
+    ):
         run_blocking(runner.run(program, {"x": value}))
     run_blocking(preparer.set_param(program, "w", value))
     assert run_blocking(preparer.run(program, {"x": value}))
@@ -168,7 +170,7 @@ def test_the_pool_takes_engines_only(
         pool.backend("tpu")
     assert caught.value.doing == "open device 'tpu'"
     assert (
-        f"opened a {type(opened).__name__}, which is not an e" in caught.value.problem
+        f"returned a {type(opened).__name__}, which is not an e" in caught.value.problem
     )
     assert isinstance(pool.backend("tpu"), MinimalBackend)
 

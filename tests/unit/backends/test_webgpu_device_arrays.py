@@ -341,7 +341,7 @@ def test_arrays_are_lost_with_their_device() -> None:
     for verb in (lambda: engine.get(array), lambda: engine.part(array, 0, (3,))):
         with pytest.raises(DeviceLost, match="array was lost with fake") as caught:
             run_blocking(verb())
-        assert caught.value.hint == "put the array on the device again"
+        assert caught.value.hint == "upload the array again"
     run_blocking(engine.free(array))
     run_blocking(engine.close())
     run_blocking(engine.free(array))

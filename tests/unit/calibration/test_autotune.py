@@ -38,7 +38,7 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.recipes.kernel_variants import VARIANTS, KernelVariant, variant_table_id
-from rlxweb.recipes.reduce_variants import row_reduction_planner
+from rlxweb.recipes.reduce_kernel_variants import row_reduction_planner
 
 PLACE = parse_place("vulkan:llvmpipe")
 VARIANT_TABLE = variant_table_id(VARIANTS)
@@ -140,7 +140,7 @@ def test_every_eligible_variant_is_timed(
     assert result.ways == rank_by_time(dict(result.ways)), "the fastest first"
     assert min(ns for _, ns in result.ways) > 0
     assert (result.op, result.size, result.wrong) == ("fft", (128, 512), ())
-    assert steps == ["race of fft, 128 × 512"]
+    assert steps == ["autotuning fft, 128 × 512"]
     assert f"fft 128 × 512: {result.ways[0][0]}; " in str(result)
     assert list(autotune_ops(lavapipe, QUICK_STOPWATCH, 0.0, steps.append)) == []
 

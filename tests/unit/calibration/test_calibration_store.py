@@ -180,8 +180,8 @@ def test_unwritable_folder_warns_once(tmp_path: Path, below: str) -> None:
     assert store.save(replace(RECORD, driver="2")) is None
     (message,) = [str(w.message) for w in caught]
     assert message.startswith(f"measurements cannot be saved in {folder} (")
-    assert "lost when this process ends" in message
-    assert "Set RLX_CACHE_DIR to another folder" in message
+    assert "are lost when this process ends" in message
+    assert "set RLX_CACHE_DIR to another folder" in message
     assert store.load(RECORD.identity) == RECORD
     assert len(store.load_all()) == 2
     assert CalibrationStore(folder).load(RECORD.identity) is None

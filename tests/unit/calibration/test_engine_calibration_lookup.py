@@ -131,8 +131,8 @@ def test_automatic_measuring_can_be_disabled(
     with pytest.raises(Unsupported) as excinfo:
         record_for("cpu")
     assert str(excinfo.value) == (
-        "the calibration of cpu: it was never measured, and RLX_CALIBRATION=off "
-        "disables automatic measurement; run `rlxweb calibrate`"
+        "load the calibration of cpu: the device was never measured, and "
+        "RLX_CALIBRATION=off disables automatic measurement; run `rlxweb calibrate`"
     )
     assert fake_calibrate.calls == []
     assert capsys.readouterr().err == ""

@@ -49,7 +49,8 @@ def test_limits_of_profitability(
     assert policy.should_open(cpu_ns) is should_open
     assert policy.should_measure(cpu_ns) is should_measure
     assert policy.rule == (
-        "other devices are opened only for jobs of 5 ms or more, or after 0.5 s of work"
+        "other devices are opened only for jobs of 5 ms or more, or after 0.5 s of "
+        "work in total"
     )
 
 

@@ -379,7 +379,7 @@ def test_a_preferred_device_wins_a_near_tie(
     job = FakeJob({"cpu": 1.0, "vulkan": 1.09, "opengl": 1.2})
     pick = choose_fastest(job, places=ALL_PLACES, prefer=prefer)
     assert pick.device.label == expected
-    preference_note = "preferred because it is within 10% of the best"
+    preference_note = "preferred because its time is within 10% of the best"
     assert (preference_note in pick.decision.why) == (expected == "vulkan")
 
 

@@ -75,7 +75,7 @@ def test_skipped_folder_contents_are_reported(night: Path, call: CommandRunner) 
     (line,) = result.err.splitlines()
     assert line == (
         "night: skipped 3 files of other kinds (.pdf, .txt, no suffix) and "
-        "1 folder ('night/**/*.edf' includes subfolders)"
+        "1 folder (use 'night/**/*.edf' to include subfolders)"
     )
 
 
@@ -91,14 +91,17 @@ def test_earlier_results_are_not_read_as_recordings(
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("empty", ("empty", "it contains no recordings", "0 other files")),
-        ("texts", ("it contains no recordings", "1 other file", ".edf")),
+        (
+            "empty",
+            ("empty", "it contains no recordings", "found 0 files of other kinds"),
+        ),
+        ("texts", ("it contains no recordings", "found 1 file of other kinds", ".edf")),
         (
             "above",
             (
                 "it contains no recordings",
                 "1 folder",
-                "'above/**/*.edf' includes subfolders",
+                "use 'above/**/*.edf' to include subfolders",
             ),
         ),
         ("night/*.edf", ("'night/*.edf'", "no file matches")),
@@ -298,7 +301,8 @@ def test_left_out_channels_are_reported_once(
     (status,) = [line for line in lines if "'Status'" in line]
     assert "z.edf" in status
     for line in lines:
-        assert line.startswith("left out of '")
+        assert line.startswith("skipped channel")
+        assert "' in '" in line
 
 
 def test_names_in_messages_cannot_forge_a_line(

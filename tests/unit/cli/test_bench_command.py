@@ -170,8 +170,8 @@ def test_two_files_are_compared(call: CommandRunner, tmp_path: Path) -> None:
     assert rows == [
         "fastest 2.00 ms 2.00 ms 1.00".split(),
         "cpu 4.00 ms 2.00 ms 2.00".split(),
-        "vulkan 2.00 ms no time".split(),
-        "metal no time no time".split(),
+        "vulkan 2.00 ms not measured".split(),
+        "metal not measured not measured".split(),
     ]
 
 
@@ -180,8 +180,8 @@ def test_two_files_are_compared(call: CommandRunner, tmp_path: Path) -> None:
     [
         ('{"schema": "rlxweb.bench.gpu/1"}', "got 'rlxweb.bench.gpu/1'"),
         ("[]", "got None"),
-        ("no JSON", "it cannot be read"),
-        (f'{{"schema": "{SCHEMA}", "cases": [{{}}]}}', "it is damaged"),
+        ("no JSON", "the file cannot be read"),
+        (f'{{"schema": "{SCHEMA}", "cases": [{{}}]}}', "the file is damaged"),
         (f'{{"schema": "{SCHEMA}", "cases": []}}', "no case in common"),
     ],
 )
@@ -197,7 +197,9 @@ def test_invalid_files_are_rejected(
 def test_compare_stands_alone(call: CommandRunner, tmp_path: Path) -> None:
     a = write_document(tmp_path / "a.json", cpu=1.0)
     check_rejected(
-        call("bench", "--quick", "--compare", a, a), 2, "it measures nothing"
+        call("bench", "--quick", "--compare", a, a),
+        2,
+        "--compare only reads existing results",
     )
 
 

@@ -103,7 +103,7 @@ def test_table_shows_points_and_file(call: CommandRunner, cache: Path) -> None:
     title, columns, *rest = result.out.splitlines()
     (path,) = cache.iterdir()
     assert title.startswith("NumPy ")
-    assert "(numpy) as 'cpu': " in title
+    assert "(numpy), device 'cpu': " in title
     assert title.endswith(f" s, stored in {path}")
     assert columns.split() == ["what", "size", "time", "spread", "rate"]
     stored = calibration_from_json(json.loads(path.read_text("utf-8")))
@@ -111,7 +111,9 @@ def test_table_shows_points_and_file(call: CommandRunner, cache: Path) -> None:
     assert [line.split()[0] for line in rest[: len(stored.points)]] == [
         p.what for p in stored.points
     ]
-    assert rest[len(stored.points) :] == [f"left out: {why}" for why in stored.left_out]
+    assert rest[len(stored.points) :] == [
+        f"not measured: {why}" for why in stored.left_out
+    ]
     assert stored.left_out[-1].endswith(": the time limit was reached")
 
 
@@ -141,7 +143,7 @@ def test_show_without_records_advises_calibrate(
 ) -> None:
     result = call("calibrate", "--show")
     assert result.code == 0
-    assert result.out == "nothing is measured yet; run `rlxweb calibrate`\n"
+    assert result.out == "no results are stored yet; run `rlxweb calibrate`\n"
     assert call("calibrate", "--show", "--json").document["records"] == []
     assert not cache.exists()
 
@@ -165,7 +167,7 @@ def test_show_measures_nothing(
     assert "call 1.50 us 12%" in rows
     assert "copy bytes 4,000,000 500 us 50% 8 GB/s" in rows
     assert "cold_start 2.50 s" in rows
-    assert "left out: fft: no time" in rows
+    assert "not measured: fft: no time" in rows
 
 
 def test_show_as_json_names_the_files(call: CommandRunner, cache: Path) -> None:
@@ -287,11 +289,13 @@ def test_autotune_results_are_shown(
     monkeypatch.setattr(autotune, "AUTOTUNE_CASES", AUTOTUNE_CASES[:1])
     calibration_store.clear()
     device_args = ("--device", "vulkan:llvmpipe", "--budget-s", "0.5")
-    assert "race: " not in call("calibrate", *device_args).out
-    assert "race: fft 32 × 2,048: " in call("calibrate", *device_args, "--race").out
+    assert "autotuning: " not in call("calibrate", *device_args).out
+    assert (
+        "autotuning: fft 32 × 2,048: " in call("calibrate", *device_args, "--race").out
+    )
     device_rows = call("devices", "vulkan", "--json").document["devices"]
     assert device_rows[0]["raced"][0].startswith("fft 32 × 2,048: ")
-    assert "race: fft 32 × 2,048: " in call("devices", "vulkan", "-v").out
+    assert "autotuning: fft 32 × 2,048: " in call("devices", "vulkan", "-v").out
     times = (("welch_row_peaks", 1.0), ("welch_row_peaks, lane a row", 2.0))
     place = parse_place("vulkan:llvmpipe")
     record = known_record(place)
@@ -301,7 +305,8 @@ def test_autotune_results_are_shown(
     )
     explain_args = ("explain", "--n-fft", "256", "--device", "vulkan:llvmpipe")
     expected_line = (
-        "race on 'vulkan:llvmpipe': welch_row_peaks 64 × 1,024: welch_row_peaks; 2 × as"
+        "autotuning on 'vulkan:llvmpipe': "
+        "welch_row_peaks 64 × 1,024: welch_row_peaks; 2 × as"
     )
     assert expected_line in call(*explain_args).out
     raced = call(*explain_args, "--json").document["raced"]["vulkan:llvmpipe"]

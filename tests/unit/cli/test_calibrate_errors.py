@@ -70,7 +70,7 @@ INVALID_ARGUMENTS = {
     "two adapters": (
         ("--device", "vulkan:a", "--adapter", "b"),
         2,
-        "--device already names an adapter; omit it",
+        "--device already names an adapter; omit --adapter",
     ),
     "no time": (("--budget-s", 0), 2, "0.0 is not in the range"),
     "less than no time": (("--budget-s", -1), 2, "-1.0 is not in the range"),

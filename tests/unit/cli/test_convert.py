@@ -100,7 +100,9 @@ def test_single_rate_format_gets_file_per_rate(
     with open_recording("own.edf") as recording:
         assert [group.fs for group in recording.groups] == [128, 2]
     result = call("convert", "psg.edf", "--to", "npz", "-o", "-")
-    check_rejected(result, 2, "the channels have 2 rates: 128, 2 Hz", "one rate (-c)")
+    check_rejected(
+        result, 2, "the channels have 2 rates: 128, 2 Hz", "the same sampling rate (-c)"
+    )
     result = call("convert", "psg.edf", "--to", "wav")
     check_rejected(result, 2, "'psg-128Hz.wav' already exists", "--overwrite")
     assert call("convert", "psg.edf", "--to", "wav", "--overwrite").code == 0
@@ -148,7 +150,7 @@ def test_groups_of_one_rate_and_other_length_are_numbered() -> None:
             (n, [g]) for n, g in zip(names, groups, strict=True)
         ]
     recording = replace(base_recording, path="m", groups=tuple(parts[:2]))
-    match = "for the groups at 64 Hz, one has 500 samples and one 480"
+    match = "the groups at 64 Hz cannot be merged: one has 500 samples, the other 480"
     with pytest.raises(UsageError, match=match):
         ConversionJob("npz", {"m": "-"}).plan_outputs(recording)
 
@@ -166,10 +168,10 @@ def test_two_recordings_for_one_file_are_rejected(
         for files in (("a.edf", "A-2HZ.edf"), ("A-2HZ.edf", "a.edf")):
             result = call("convert", *files, "--to", "npz", *options)
             check_rejected(
-                result, 2, "'a-2Hz.npz', and so does the recording 'A-2HZ.edf'"
+                result, 2, "'a-2Hz.npz' is also the output of the recording 'A-2HZ.edf'"
             )
     result = call("convert", "a.edf", "--to", "npz", "--json", "a-2Hz.npz")
-    check_rejected(result, 2, "'a-2Hz.npz', and so does the run record")
+    check_rejected(result, 2, "'a-2Hz.npz' is also the run record")
     assert {*os.listdir()} == before
     args = "convert", "a.edf", "A-2HZ.edf", "--to", "npz", "-q", "-c", "A"
     assert call(*args).code == 0
@@ -229,7 +231,7 @@ def test_options_are_checked_before_the_work(call: CommandRunner) -> None:
     for args, message in (
         ([], "output format is missing; supported: edf, bdf, wav, npz, parquet, flac"),
         (["-o", "x.ogg"], "ends in '.ogg'"),
-        (["-o", "x.edf", "--to", "wav"], "means format edf; omit one of them"),
+        (["-o", "x.edf", "--to", "wav"], "means format edf; omit --to"),
         (["-o", "no/x.edf"], "the folder does not exist; create the folder first"),
         (
             ["--to", "npz", "--bits", "16"],
@@ -237,21 +239,21 @@ def test_options_are_checked_before_the_work(call: CommandRunner) -> None:
         ),
         (
             ["--to", "wav", "--full-scale", "9"],
-            "full_scale is not supported for floats; only integer formats use it; "
-            "also pass --bits 16",
+            "full_scale is not supported for floats; only integer formats use a full "
+            "scale; also pass --bits 16",
         ),
         (
             ["-o", "s3://a/b.edf"],
-            "cannot be written to a URL; they are written as local",
+            "cannot be written to a URL; results are written as local",
         ),
-        (["-o", "x.npz", "--json", "x.npz"], "it is also the output file of --"),
+        (["-o", "x.npz", "--json", "x.npz"], "the file is also the output file of --"),
     ):
         check_rejected(call("convert", "night.edf", *args), 2, message)
     result = call("convert", "night.edf", "night.edf", "night.edf", "-o", "x.npz", "-q")
     assert result.code == 0  # a file that is named twice is one
     save_recording("b.npz", np.ones((1, 99)), fs=9)
     result = call("convert", "night.edf", "b.npz", "-o", "x.npz")
-    check_rejected(result, 2, "it is one file, but there are 2 recordings")
+    check_rejected(result, 2, "one output file was given for 2 recordings")
     assert {*os.listdir()} == {"night.edf", "b.npz", "x.npz"}
 
 

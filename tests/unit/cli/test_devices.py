@@ -79,7 +79,9 @@ def test_a_machine_without_wgpu_is_not_an_error(
     monkeypatch.setattr("rlxweb.devices.availability.pool.backend", _open_cpu_only)
     result = call("devices", "-v")
     assert result.code == 0
-    assert "NumPy only: looking for a GPU: wgpu cannot be used" in result.out
+    assert (
+        "only NumPy is available: looking for a GPU: wgpu cannot be used" in result.out
+    )
     document = call("devices", "--json").document
     assert document["adapters"] == []
     assert "wgpu cannot be used" in document["no_adapters"]
@@ -124,12 +126,12 @@ def test_only_named_devices_are_opened(
     assert (row["available"], row["named_only"]) == (True, True)
     assert len(shop.opened) == 1
     result = call("devices", "made", "cpu")
-    assert "Made 1.0 (named only)" in result.out
+    assert "Made 1.0 (used only if named)" in result.out
     assert "vulkan" not in result.out
     pool.close_all()
     result = call("devices")
     (line,) = [line for line in result.out.splitlines() if line.strip()[:4] == "made"]
-    assert "named only: its library is installed, but it is used only when" in line
+    assert "named only: its library is installed, but used only when" in line
     assert len(shop.opened) == 1
     check_rejected(call("devices", "maade"), 2, "did you mean 'made'?")
 

@@ -139,7 +139,9 @@ def test_each_text_has_a_spectrum(path: Path, call: CommandRunner) -> None:
     counts = {(r["condition"], r["n_epochs"], r["n_dropped"]) for r in rows}
     assert counts == {("Stim left", "9", "2"), ("Stim right", "10", "0")}
     assert "9 epochs of 'Stim left', -0.2 to 0.8 s, 2 dropped (1 outside" in result.err
-    assert "no epoch of 'Stim odd' remains of 1: 1 outside the recording" in result.err
+    assert (
+        "none of 1 epochs of 'Stim odd' remains: 1 outside the recording" in result.err
+    )
     kept_onsets = [at for at in LEFT_ONSETS if at != 10.0]
     f, expected = scipy.signal.welch(cut_epochs(path, kept_onsets), FS, nperseg=200)
     at = expected.mean(axis=0)[0].argmax()
@@ -240,7 +242,7 @@ def test_bad_annotations_drop_epochs_like_mne(
     check_rejected(
         result,
         2,
-        "annotated as bad; the recording has 30 s; keep bad epochs: --keep-bad",
+        "annotated as bad; the recording is 30 s long; keep bad epochs: --keep-bad",
     )
 
 
@@ -318,7 +320,11 @@ def test_spectrogram_over_baseline(
         ("spectrogram", ["--baseline", "0:1"], "--baseline: it requires --epochs"),
         ("spectrogram", [*STIM_ARGS, "--baseline", "0"], "'0' is not a range"),
         ("spectrogram", [*STIM_ARGS, "--baseline", "2:3"], "no segment is centered"),
-        ("welch", ["--epochs", "Stim*", "--tmin", "1", "--tmax", "1"], "than tmin, 1"),
+        (
+            "welch",
+            ["--epochs", "Stim*", "--tmin", "1", "--tmax", "1"],
+            "than tmin, which is 1 s",
+        ),
         (
             "welch",
             [*STIM_ARGS, "--nperseg", "256"],
@@ -342,7 +348,7 @@ def test_spectrogram_over_baseline(
         (
             "welch",
             ["--epochs", "Stim*", "--tmax", "90"],
-            "remains of 22: 22 outside the",
+            "none of 22 epochs remains: 22 outside the",
         ),
         ("welch", [*STIM_ARGS, "--reject", "0"], "0.0 is not in the range"),
     ],

@@ -128,10 +128,13 @@ def test_text_names_pick_terms_and_blockers(
     ), fast
     assert re.match(r"      1 launch, (dispatch .*, )?compute [\d.]+ [mu]s", terms)
     assert ultra == (
-        f"  ultra on {name}  excluded: it averages only 1 segment; "
-        "allow that with min_segments=1"
+        f"  ultra on {name}  excluded: this strategy averages only 1 "
+        "segment; pass min_segments=1 to allow this"
     )
-    assert rest == ["", "crossover: CPU at every batch up to 65,536 on this machine"]
+    assert rest == [
+        "",
+        "crossover: CPU is fastest at all batch sizes up to 65,536 on this machine",
+    ]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -146,7 +149,7 @@ def test_document_holds_every_candidate_and_terms_add_up(
     assert {"job", "schema", "what", "why", "numbers", "candidates"} == set(job)
     assert job["schema"] == "rlxweb.explain/1"
     job_numbers = dict(job["numbers"])
-    assert job_numbers.pop("crossover").startswith("CPU at every batch")
+    assert job_numbers.pop("crossover").startswith("CPU is fastest at all batch sizes")
     names = ("rows", "n_fft", "k", "segments")
     assert job_numbers == dict(zip(names, size, strict=True))
     check_candidates(job["candidates"])
@@ -202,7 +205,7 @@ def test_correction_is_shown_beside_model(
     assert corrected["terms"] == plain["terms"]
     assert corrected["correction"] == 2.5
     assert corrected["predicted_ns"] == pytest.approx(2.5 * plain["predicted_ns"])
-    assert "corrected x2.50 by earlier runs" in call(*args).out
+    assert "corrected by a factor of 2.50 based on earlier runs" in call(*args).out
 
 
 def test_a_device_named_twice_is_listed_once(call: CommandRunner) -> None:
@@ -253,7 +256,10 @@ def test_the_crossover_is_where_the_picks_change(
     """The pick below the reported batch is the CPU's, and from it on the device's."""
     first = only_job(call(*size_args(1, 256, 16, 8), *both_device_args, "--json"))
     text = first["numbers"]["crossover"]
-    match = re.match(r"CPU below batch ([\d,]+), fused on (.*) from batch \1", text)
+    match = re.match(
+        r"CPU is fastest below batch size ([\d,]+), fused on (.*) from batch size \1",
+        text,
+    )
     assert match, text
     batch = int(match[1].replace(",", ""))
     picks = [
@@ -282,7 +288,7 @@ def test_unmeasured_software_device_has_no_prediction(
     adapter_text = call("explain", *adapter_args).out
     assert adapter_text.splitlines()[1].startswith(f"fused on {adapter.name}")
     assert "its speed is unknown" in adapter_text
-    assert "no engine can run it" not in adapter_text
+    assert "no engine can run this job" not in adapter_text
     monkeypatch.setattr(explain_command, "STOPWATCH", ticking_stopwatch(1_000_000))
     measured = candidates_by_name(
         only_job(call("explain", *adapter_args, "--measure", "--json"))
@@ -379,4 +385,4 @@ def test_seed_mode_shows_rlxs_four_estimates(call: CommandRunner) -> None:
     text = call(*args).out
     assert f"note: {explain_command.SEED_NOTE}" in text
     assert "crossover" not in text
-    assert "excluded: RLX's formulas assign it infinite cost" in text
+    assert "excluded: RLX's formulas assign this candidate an infinite cost" in text

@@ -102,9 +102,13 @@ def test_double_precision_is_rejected_for_float32_device(
     """A device rejects float64 as in `rlxweb welch` unless narrowing is requested."""
     device = "--device", adapter_place(adapter), *options
     args = "explain", npy, "--fs", 100, *device
-    reason = "the samples are float64 and devices compute float32"
+    reason = (
+        "the samples are float64, but every device except the CPU computes in float32"
+    )
     assert reason in call(*args, *CPU_ONLY).out
-    check_rejected(call(*args), 2, reason, "samples are never narrowed automatically")
+    check_rejected(
+        call(*args), 2, reason, "samples are never converted to float32 automatically"
+    )
     for accepted_args in ((*args, "--precision", "f32"), ("explain", edf, *device)):
         result = call(*accepted_args)
         assert (result.code, result.err) == (0, "")
@@ -128,7 +132,8 @@ INVALID_ARGUMENTS = {
     ),
     "more segments than there are": (
         ("FILE", "--fs", 9, "--segments", 7),
-        "nsegments is 7; 1000 samples contain 6 segments of 256 with a hop of 128",
+        "nsegments is 7; 1000 samples contain 6 segments of 256 samples with a hop of "
+        "128",
     ),
     "more peaks than bins": (
         ("--n-fft", 8, "--k", 6),
@@ -136,7 +141,7 @@ INVALID_ARGUMENTS = {
     ),
     "more least segments than segments": (
         ("--segments", 3, "--min-segments", 4),
-        "min_segments is 4; must be 1 to 3, the number of requested segments",
+        "min_segments is 4; must be 1 to 3, the number of averaged segments",
     ),
     "more least segments than the file has": (
         ("FILE", "--fs", 9, "--min-segments", 7),

@@ -143,7 +143,7 @@ def test_exported_graph_of_user_module(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["mine_to_export:number", "out"], "got a int; expected a Graph"),
+        (["mine_to_export:number", "out"], "got an int; expected a Graph"),
         (["mine_to_export:broken", "out"], "raised ValueError: nobody home; "),
         (["mine_to_export:compild", "out"], "did you mean 'compiled'?"),
         (["torn_to_export:g", "out"], "raised ModuleNotFoundError"),
@@ -164,7 +164,11 @@ def test_exported_graph_of_user_module(
         (["mine_to_export:bare", "out", "--package", "p"], "it requires --to npm"),
         (["welch", "out"], "--rows is missing"),
         ([*WELCH_ARGS[1:], "--weights", "w.npz"], "it applies only to graphs"),
-        ([*WELCH_ARGS[1:], "--mode", "peaks"], "use --mode bins, or --output power"),
+        (
+            [*WELCH_ARGS[1:], "--mode", "peaks"],
+            "use --mode bins; to search for maxima in the page, also use --output "
+            "power",
+        ),
         (
             [*WELCH_ARGS[1:], "--limit", "maxBuferSize=1"],
             "did you mean 'maxBufferSize'",

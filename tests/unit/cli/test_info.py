@@ -42,7 +42,7 @@ def test_text_output(path: Path, call: CommandRunner) -> None:
     assert "  2 channels at 128 Hz, 11,520 samples each, read as int16" in lines
     assert "  1 channel at 2 Hz, 180 samples each, read as int16" in lines
     assert "    in µV: Cz, Pz" in lines
-    assert "  left out 'EDF Annotations': holds annotations (text)" in lines
+    assert "  skipped channel 'EDF Annotations': contains annotations (text)" in lines
     assert "  4 annotations with 2 different texts" in lines
     rows = [line.split() for line in lines]
     assert ["go", "2", "1", "3", "–"] in rows
@@ -100,7 +100,9 @@ def test_invalid_arguments_are_rejected(
     np.save(tmp_path / "x.npy", np.zeros((2, 250)))
     check_rejected(call("info", tmp_path / "x.npy"), 2, "pass --fs HZ")
     assert call("info", tmp_path / "x.npy", "--fs", 250).code == 0
-    check_rejected(call("info", path, "--csv", path), 2, "it is also the recording")
+    check_rejected(
+        call("info", path, "--csv", path), 2, "the file is also the recording"
+    )
     check_rejected(call("info", tmp_path / "no.edf"), 2, "no.edf")
 
 

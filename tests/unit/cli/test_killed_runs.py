@@ -169,7 +169,10 @@ def test_two_runs_of_one_output_do_not_mix(
         assert next_line(process.stdout, "its state") == "at work\n"
         for flag in ((), ("--resume",), ("--no-resume",)):
             result = call(*WELCH_ARGS, *OUT_ARGS, *flag)
-            words = "another run is writing it", f"process {process.pid} on "
+            words = (
+                "another run is writing the same output",
+                f"process {process.pid} on ",
+            )
             check_rejected(result, 2, *words)
         process.stdin.write("\n" * len(FILES))
         process.stdin.close()
@@ -188,7 +191,10 @@ def test_missing_file_locks_are_reported(
     monkeypatch.setattr(fcntl, "flock", flock)
     result = call(*WELCH_ARGS, *OUT_ARGS)
     assert result.code == 0
-    assert "has no locks: do not let another run write 'o.parquet'" in result.err
+    assert (
+        "does not support locks: do not start another run that writes 'o.parquet'"
+        in result.err
+    )
     assert Path("o.parquet").read_bytes() == uninterrupted_output
 
 

@@ -56,9 +56,9 @@ def test_trained_transform_is_reported_plotted_and_used(call: CommandRunner) -> 
     assert "6 steps on NumPy" in result.out
     assert Path("out.png").read_bytes()[1:4] == b"PNG"
     # What it says to type next runs as it stands.
-    (usage,) = [line for line in lines if line.startswith("next: ")]
+    (usage,) = [line for line in lines if line.startswith("in Python: ")]
     x = red_noise(2, 12_000, seed=4)
-    spectrum = eval(usage.removeprefix("next: "), {"rlx": rlx, "x": x})
+    spectrum = eval(usage.removeprefix("in Python: "), {"rlx": rlx, "x": x})
     assert spectrum.decision.what.startswith("learned on ")
 
 
@@ -75,9 +75,11 @@ def test_suggested_code_uses_requested_options(
     result = call(
         "learn", "a.npz", *QUICK_ARGS, *more, "--error", 0.5, "--out", "m.rlxl"
     )
-    (usage,) = [line for line in result.out.splitlines() if line.startswith("next: ")]
+    (usage,) = [
+        line for line in result.out.splitlines() if line.startswith("in Python: ")
+    ]
     x = red_noise(3, 12_000)
-    spectrum = eval(usage.removeprefix("next: "), {"rlx": rlx, "x": x})
+    spectrum = eval(usage.removeprefix("in Python: "), {"rlx": rlx, "x": x})
     assert spectrum.decision.what.startswith("learned on ")
 
 
@@ -117,7 +119,7 @@ def test_white_noise_cannot_be_pruned(call: CommandRunner) -> None:
     save_recording("white.npz", x, fs=FS, channels=["a", "b"], units="uV")
     result = call("learn", "white.npz", *QUICK_ARGS, "--error", 1e-3, "--out", "w.rlxl")
     assert result.code == 0
-    assert "no gate can be closed within error 0.001" in result.out
+    assert "no pruning has an error of at most 0.001" in result.out
     assert rlx.load_learned("w.rlxl").error < 1e-9
 
 
@@ -128,7 +130,7 @@ def test_channels_and_time_range_are_selected(call: CommandRunner) -> None:
     )
     # Of 3 s of 2 channels 70 % are learned from, in segments that overlap by half.
     assert result.document["segments"] == 2 * ((int(0.7 * 3 * FS) - 64) // 32 + 1)
-    assert "left out 1 channel" not in result.out
+    assert "skipped channel" not in result.out
 
 
 def test_stopped_training_resumes(

@@ -90,7 +90,13 @@ def test_a_file_is_replayed(tmp_path: Path, call: CommandRunner) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("-",), ("a pipe has no header", "--raw f32 --channels 8 --fs 256")),
+        (
+            ("-",),
+            (
+                "missing options: --raw, --channels, --fs; a pipe has no header",
+                "--fs 256",
+            ),
+        ),
         (("lsl", "--fs", "9"), ("--fs", "does not apply to 'lsl'")),
         (("mic", "--replay", "1"), ("--replay", "does not apply to 'mic'")),
         (("a.edf", "--spectra"), ("--spectra", "--json-lines")),

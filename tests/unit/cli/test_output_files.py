@@ -157,7 +157,9 @@ def test_redirected_stdout_file_is_rejected_as_output(npy: Path) -> None:
         running_program(*args, stdout=stdout.fileno()) as process,
     ):
         assert process.wait(60) == 2
-        assert "the target of standard output" in process.stderr.read()
+        assert (
+            "the file to which standard output is redirected" in process.stderr.read()
+        )
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
@@ -237,7 +239,7 @@ def test_several_pictures_to_one_pipe_are_rejected(
     second_path = npy.with_name("y.npy")
     second_path.write_bytes(npy.read_bytes())
     result = call("welch", npy, second_path, "--fs", 9, "--plot", "-")
-    check_rejected(result, 2, "--plot", "it is also the output file of --plot")
+    check_rejected(result, 2, "--plot", "the file is also the output file of --plot")
 
 
 def test_names_like_options_and_long_names(

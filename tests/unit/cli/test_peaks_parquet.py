@@ -230,8 +230,8 @@ def test_other_suffixes_are_rejected(
     [
         ("nowhere/o.parquet", ("the folder does not exist",)),
         ("folder.parquet", ("expected a file, got a folder",)),
-        ("s3://bucket/o.parquet", ("cannot be written to a URL", "name a local file")),
-        ("input.parquet", ("it is also the recording 'input.parquet'",)),
+        ("s3://bucket/o.parquet", ("cannot be written to a URL", "pass a local file")),
+        ("input.parquet", ("the file is also the recording 'input.parquet'",)),
     ],
 )
 def test_unwritable_paths_are_rejected_first(
@@ -296,7 +296,7 @@ def test_a_full_disk_leaves_the_old_table(
         result = call(*args, "--out", *out)
         assert result.code == 1
         assert "No space left" in result.err
-        assert "3 of 3 recordings are done and kept; --resume" in result.err
+        assert "3 of 3 recordings are done and saved; --resume" in result.err
         assert Path("o.parquet").read_bytes() == old_bytes
     os.unlink("full.parquet")
     for name in ("o.parquet", "full.parquet"):

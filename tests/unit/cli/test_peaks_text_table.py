@@ -50,7 +50,7 @@ def test_terminal_shows_the_peaks_that_fit_with_a_note(
     assert max(map(len, table)) <= width
     (row,) = [line for line in table if line.startswith("Fp1")]
     assert row.count("Hz") == columns
-    assert note == f"the {columns} strongest of 16 bins; --k 16 shows all"
+    assert note == f"the {columns} strongest of 16 bins are shown; --k 16 shows all"
 
 
 @pytest.mark.parametrize(("width", "blocks"), [(40, 16), (80, 6), (400, 1), (0, 1)])
@@ -93,7 +93,9 @@ def test_hidden_channels_are_counted(tmp_path: Path) -> None:
     """Hidden channels are counted on a terminal; in a pipe all are shown."""
     names = [f"c{n}" for n in range(40)]
     result = analyse_rows(tmp_path, noise(40, 900), names)
-    note = "… and 8 more channels; see all with a pipe (| cat), --csv, --npz or --json"
+    note = (
+        "… and 8 more channels; use --csv, --npz, --json or a pipe (| cat) to see all"
+    )
     assert print_lines(result, 80)[-1] == note
     assert len(print_lines(result)) == 43
 

@@ -100,7 +100,7 @@ def test_suffix_selects_the_format(tmp_path: Path, suffix: str, magic: bytes) ->
 def test_only_spectra_can_be_html(tmp_path: Path) -> None:
     """Pictures of a profile or a benchmark cannot be HTML."""
     check_plot(str(tmp_path / "p.html"), PLOT_SUFFIXES)
-    with pytest.raises(UsageError, match=r"'\.html'; known: \.png, \.svg, \.pdf$"):
+    with pytest.raises(UsageError, match=r"'\.html'; supported: \.png, \.svg, \.pdf$"):
         check_plot(str(tmp_path / "p.html"))
 
 

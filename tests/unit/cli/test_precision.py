@@ -103,20 +103,26 @@ def test_fastest_device_is_chosen_by_default(
     blockers = {
         c["device"]: c["blocker"] for c in float64_group["decision"]["candidates"]
     }
-    assert blockers[DEVICE_LABEL] == "float64 was requested and devices compute float32"
+    assert (
+        blockers[DEVICE_LABEL]
+        == "float64 was requested, but every device except the CPU computes in float32"
+    )
     explanation = call("explain", path, "--json").document["jobs"][0]
     assert explanation["candidates"][0]["device"] == DEVICE_LABEL
 
 
 NARROWED_SAMPLES = {
-    "float64": (X, "the samples are float64 and devices compute float32"),
+    "float64": (
+        X,
+        "the samples are float64, but every device except the CPU computes in float32",
+    ),
     "int32": (
         (X * 9).astype(np.int32),
-        "the samples are int32 and float32 has a precision of 24",
+        "the samples are int32; float32 represents only integers of up to 24",
     ),
     "uint64": (
         (X * X).astype(np.uint64),
-        "the samples are uint64 and float32 has a precision of",
+        "the samples are uint64; float32 represents only integers of up to",
     ),
 }
 
@@ -138,13 +144,17 @@ def test_implicit_narrowing_is_rejected_everywhere(
         "--device",
         DEVICE_LABEL,
     )
-    words = message, "samples are never narrowed automatically", "--precision f32"
+    words = (
+        message,
+        "samples are never converted to float32 automatically",
+        "--precision f32",
+    )
     check_rejected(call(*args), 2, *words)
     assert call(*args, "--precision", "f32").code == 0
     for function in (rlx.welch, rlx.welch_peaks):
         with pytest.raises(DTypeError, match=message) as caught:
             function(x, device=DEVICE_LABEL)
-        assert "pass precision='f32' to narrow them" in str(caught.value)
+        assert "pass precision='f32' to convert the samples" in str(caught.value)
         function(x, device=DEVICE_LABEL, precision="f32")
 
 
@@ -152,11 +162,17 @@ def test_requested_float64_is_rejected_by_a_device(
     tmp_path: Path, call: CommandRunner, gpu: FakeGpu
 ) -> None:
     """The advice depends on which option to leave out would help."""
-    message = "float64 was requested and devices compute float32"
+    message = (
+        "float64 was requested, but every device except the CPU computes in float32"
+    )
     int16_samples = (1000 * X).astype(np.int16)
     for x, python_advice, flag_advice in (
         (int16_samples, "leave precision='f64' out", "leave --precision f64 out"),
-        (X, "pass precision='f32' to narrow them", "pass --precision f32 to narrow"),
+        (
+            X,
+            "pass precision='f32' to convert the samples",
+            "pass --precision f32 to convert",
+        ),
     ):
         path = save_npy(tmp_path / "x.npy", x)
         args = "welch", path, "--fs", 9, "--device", DEVICE_LABEL, "--precision", "f64"
@@ -176,8 +192,10 @@ def test_environment_variable_follows_the_same_rule(
     result = call("welch", float64_path, "--fs", 9, "-q", "--json", "-")
     assert (result.group["device"], result.group["dtype"]) == ("cpu", "float64")
     assert f"RLX_DEVICE={DEVICE_LABEL} cannot run this job" in result.err
-    assert "pass --precision f32 to narrow them" in result.err
-    with pytest.warns(EnvironmentWarning, match="pass precision='f32' to narrow them"):
+    assert "pass --precision f32 to convert the samples" in result.err
+    with pytest.warns(
+        EnvironmentWarning, match="pass precision='f32' to convert the samples"
+    ):
         assert rlx.welch_peaks(X).device.label == "cpu"
     int16_path = save_npy(tmp_path / "short.npy", (1000 * X).astype(np.int16))
     result = call("welch", int16_path, "--fs", 9, "-q", "--json", "-")

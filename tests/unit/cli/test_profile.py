@@ -105,7 +105,7 @@ def test_graph_from_a_python_file_is_profiled(
     assert document["schema"] == "rlxweb.profile/1"
     assert (document["graph"], document["repeats"]) == ("tiny", 3)
     assert [s["kind"] for s in document["steps"]] == ["matmul", "softmax", "gather"]
-    assert "inputs: noise, zeros for integers" in result.err
+    assert "inputs: random noise, zeros for integer inputs" in result.err
     text = picture.read_text()
     assert "operations per byte" in text
     assert "GFLOP/s" in text
@@ -123,7 +123,7 @@ def test_weights_and_inputs_come_from_files(
     )
     assert result.code == 0
     assert "tiny on NumPy" in result.out
-    assert "inputs: noise" not in result.out
+    assert "inputs: random noise" not in result.out
     np.savez(inputs, x=np.ones((8, 16), "f4"))
     result = call(
         "profile", "--graph", f"{module}:graph", *file_options, "--device", "cpu"
@@ -135,7 +135,7 @@ def test_weights_and_inputs_come_from_files(
     ("flags", "words"),
     [
         ([], "got neither a FILE nor a graph"),
-        (["a.edf", "--graph", "b.py:c"], "got a FILE and a graph"),
+        (["a.edf", "--graph", "b.py:c"], "got both a FILE and a graph"),
         (["a.edf", "--weights", "w.npz"], "--weights: it applies only to graphs"),
         (
             ["--graph", "b.py:c", "--nperseg", "64"],

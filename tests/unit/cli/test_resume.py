@@ -38,7 +38,9 @@ def test_interrupted_run_can_be_resumed(
 ) -> None:
     result = run_stopped_after(3, monkeypatch, call)
     kept_line, *_, last_line = result.err.splitlines()
-    assert kept_line.startswith("rlxweb: 3 of 5 recordings are done and kept; --resume")
+    assert kept_line.startswith(
+        "rlxweb: 3 of 5 recordings are done and saved; --resume"
+    )
     assert last_line == "rlxweb: stopped"
     assert not Path("o.parquet").exists()
     result = call(
@@ -93,8 +95,8 @@ def test_unfinished_run_needs_an_explicit_choice(
     [
         ("samples", ["0.npy"], "the file has changed since"),
         ("time", ["0.npy"], "the file has changed since"),
-        ("settings", FILES[:3], "k was null and is 5"),
-        ("version", FILES[:3], 'numpy was "9.9" and is'),
+        ("settings", FILES[:3], "k was null, now 5"),
+        ("version", FILES[:3], 'numpy was "9.9", now'),
     ],
 )
 def test_outdated_work_is_repeated_and_reported(
@@ -121,7 +123,7 @@ def test_outdated_work_is_repeated_and_reported(
     result = call(*WELCH_ARGS, *options, *OUT_ARGS, "--resume")
     assert result.code == 0, result.err
     lines = result.err.splitlines()
-    (line,) = [line for line in lines if line.startswith("processing again ")]
+    (line,) = [line for line in lines if line.startswith("processing '")]
     assert ", ".join(f"'{file}'" for file in repeated_files) in line
     assert words.replace("null", "not set") in line
     n_resumed = 3 - len(repeated_files)
@@ -148,7 +150,7 @@ def test_same_file_name_in_another_folder_is_another_file(
     monkeypatch.chdir(other)
     result = call(*WELCH_ARGS, *out, "--resume")
     assert result.code == 0
-    assert "the earlier file is at another path" in result.err
+    assert "the file was at another path" in result.err
     powers = pq.read_table(tmp_path / "o.parquet").column("power").to_pylist()
     assert powers[0] == pytest.approx(16256.25)
 
@@ -205,7 +207,7 @@ def test_finished_run_has_nothing_to_resume(
         result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
         assert result.code == 0
         assert result.err.splitlines() == [
-            "no unfinished run of 'o.parquet' to resume",
+            "nothing to resume: 'o.parquet' has no unfinished run",
             "o.parquet: 5 recordings",
         ]
         assert Path("o.parquet").read_bytes() == uninterrupted_output
@@ -219,7 +221,7 @@ def test_error_reports_kept_results(call: CommandRunner) -> None:
     result = call(*WELCH_ARGS, *OUT_ARGS)
     assert result.code == 2
     first, second = result.err.splitlines()
-    assert first.startswith("rlxweb: 3 of 5 recordings are done and kept")
+    assert first.startswith("rlxweb: 3 of 5 recordings are done and saved")
     assert "the file does not exist" in second
     JOURNAL_PATH.unlink()
     os.rename("0.npy", "y.npy")
@@ -309,7 +311,7 @@ def test_csv_and_json_can_be_resumed(
     assert call(*WELCH_ARGS, *out).code == 2
     assert not list(Path().glob(".o*"))
     result = call(*WELCH_ARGS, *out, "--resume")
-    assert "4 of 5 recordings are done and kept" in result.err
+    assert "4 of 5 recordings are done and saved" in result.err
     os.rename("x.npy", "4.npy")
     assert "an earlier run" not in call(*WELCH_ARGS, "--csv", "other.csv").err
     result = call(*WELCH_ARGS, *out, "--resume")
@@ -328,14 +330,14 @@ def test_csv_and_json_can_be_resumed(
     ("flags", "words"),
     [
         (("--resume",), ("--resume: ", "it requires an output file", "--out, --csv")),
-        (("--no-resume", "--csv", "-"), ("--no-resume: ", "give a file name")),
+        (("--no-resume", "--csv", "-"), ("--no-resume: ", "with a file name")),
         (
             ("--resume", *OUT_ARGS, "--npz", "o.npz"),
-            ("it does not save spectra", "--npz"),
+            ("the earlier run saved no spectra", "--npz"),
         ),
         (
             ("--resume", *OUT_ARGS, "--plot", "o.png"),
-            ("it does not save spectra", "--plot"),
+            ("the earlier run saved no spectra", "--plot"),
         ),
     ],
 )

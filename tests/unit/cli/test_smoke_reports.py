@@ -65,14 +65,14 @@ def test_known_failure_does_not_fail_the_run(
     options = ("--known-failures", known_failures_file, "--json", path)
     result = call("smoke", *EXP_SAMPLES, *FAULT_OPTIONS, *options)
     assert result.code == 0, result
-    assert "cpu: 1 case wrong, listed as known failures" in result.out
+    assert "cpu: 1 case wrong, as listed in the known failures" in result.out
     (engine,) = json.loads(path.read_text("utf-8"))["engines"]
     assert (engine["word"], engine["counts"]["known"]) == ("right", 1)
 
     result = call("smoke", *EXP_SAMPLES, *options)
     assert result.code == 0, result
     assert (
-        "1 case right but listed as known failures, the first is samples/exp/3"
+        "1 case right although listed as known failures; first case: samples/exp/3"
         in result.out
     )
     assert f"{known_failures_file}:1" in result.out.replace("\n", "")
@@ -144,7 +144,7 @@ def test_changed_or_removed_engine_is_no_regression(
         (["--junit", "/"], ("--junit", "is a folder")),
         (
             ["--json", "-", "--html", "-"],
-            ("--json and --html", "both name the same file"),
+            ("--json and --html", "two outputs name the same file"),
         ),
         (["--compare", "/no/such.json"], ("No such file",)),
         (["--known-failures", "/no/such.toml"], ("No such file", "none")),

@@ -129,7 +129,7 @@ def test_rates_are_groups_and_equal_labels_are_numbered(
     assert names == [["EEG", "EEG (2)"], ["ECG"]]
     assert [g["fs"] for g in file["groups"]] == [100, 500]
     assert [entry["channel"] for entry in file["left_out"]] == ["EDF Annotations"]
-    assert "left out 'EDF Annotations'" in result.err
+    assert "skipped channel 'EDF Annotations'" in result.err
     with np.load(out) as arrays:
         assert arrays["f0_g0_psd"].shape == (2, 129)
         assert arrays["f0_g1_freqs"][-1] == 250

@@ -207,7 +207,10 @@ def test_number_of_panels_is_bounded(
     monkeypatch.setattr(welch_plot, "MAX_PANELS", 2)
     group = analyse_group(tmp_path, noise(2))
     result = replace(analyse_rows(tmp_path, noise(2)), groups=(group,) * 300)
-    with pytest.warns(PictureWarning, match=r"298 of 300 rates are not shown.* -c"):
+    with pytest.warns(
+        PictureWarning,
+        match=r"channels of 298 of 300 sampling rates are not shown.* -c",
+    ):
         draw(tmp_path / "x.png", result)
     assert (tmp_path / "x.png").stat().st_size > 10_000
 
@@ -396,7 +399,7 @@ def test_letters_without_a_font_are_warned_about(tmp_path: Path) -> None:
     """
     result = analyse_rows(tmp_path, noise(2), names=["\U000e0101x", "\U0001fbff\ufdd0"])
     fonts = welch_plot.select_fonts(result)
-    with pytest.warns(PictureWarning, match="no installed font has"):
+    with pytest.warns(PictureWarning, match="no installed font contains"):
         draw(tmp_path / "p.png", result)
     assert fonts.drawable_text("\U000e0101x").endswith("x")
     assert fonts.drawable_text("\U000e0101x") != "\U000e0101x"

@@ -136,7 +136,9 @@ def test_seed_gates_follow_the_rlx_formula(
         "traffic_saved_bytes": traffic,
         "readback_saved_bytes": 0,
     }
-    assert decision.why.startswith(f"the seed gate scores it {score:,.0f} ns, ")
+    assert decision.why.startswith(
+        f"the seed gate scores the fusion at a gain of {score:,.0f} ns, "
+    )
     assert f"{min_gain:,.0f} ns" in decision.why
 
 
@@ -151,7 +153,8 @@ def test_measured_gate_accepts_any_gain(spelling: PeaksBuilder, rows: int) -> No
     assert decision.numbers["score_ns"] == score
     assert (
         decision.why
-        == f"the calibrated gate scores it {score:,.0f} ns, at least the required 0 ns"
+        == f"the calibrated gate scores the fusion at a gain of {score:,.0f} ns, at "
+        "least the required 0 ns"
     )
     if rows == 1:
         assert (
@@ -350,7 +353,7 @@ def test_unsupported_form_is_not_chosen(spelling: PeaksBuilder) -> None:
     )
     assert chosen_kernels == FUSED_OPS
     assert decision.what == "welch_row_peaks"
-    assert decision.why.startswith("the alternative is not supported: %")
+    assert decision.why.startswith("the unfused form is not supported: %")
     assert "power_peaks" in decision.why
 
 
@@ -381,7 +384,7 @@ def test_session_cost_mode_selects_the_gate(
         expected_kernels = SEPARATE_OPS if mode == "seed" and is_small else FUSED_OPS
         assert welch_kernels(compiled.plan) == expected_kernels
         source = "seed" if mode == "seed" else "assumed"
-        assert decision.why.startswith(f"the {source} gate scores it ")
+        assert decision.why.startswith(f"the {source} gate scores the fusion ")
         assert decision.what in compiled.explain()
         results.append(compiled.run({"x": x})[0])
         compiled.close()

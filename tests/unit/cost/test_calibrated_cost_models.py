@@ -175,7 +175,7 @@ def test_implausible_rates_are_rejected() -> None:
     implausible = calibration_record(
         MeasuredPoint("matmul", {"m": 1000, "k": 1000, "n": 1000}, 1.0)
     )
-    with pytest.raises(InputError, match="it must be at most 1e"):
+    with pytest.raises(InputError, match="the rate must be at most 1e"):
         WgpuCostModel.from_record(implausible, Device.GPU)
 
 

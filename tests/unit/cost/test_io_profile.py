@@ -160,7 +160,7 @@ def test_selected_nodes_are_counted_by_id() -> None:
     for invalid in (0, "1", [0.5], [None]):
         with pytest.raises(UsageError, match="list of node ids"):
             profile_graph_io_outputs(graph, node_ids=invalid)
-    with pytest.raises(UsageError, match="neither or both"):
+    with pytest.raises(UsageError, match="got both output_indices and node_ids"):
         profile_graph_io_outputs(graph, [0], node_ids=[0])
 
 

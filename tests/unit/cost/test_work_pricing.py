@@ -198,7 +198,7 @@ def test_only_hardware_is_guessed_at(
     calibration = engine_calibration(GPU, ("submit",))
     if software:
         assert calibration == (
-            "a software driver on the CPU cores, not measured yet; run "
+            "this software driver runs on the CPU cores and was not measured yet; run "
             "`rlxweb calibrate` to measure it"
         )
     else:

@@ -128,7 +128,7 @@ def test_a_full_decision() -> None:
         "rows": 3,
         "predicted_ms": 0.054,
         "source": "assumed",
-        "crossover": "CPU below batch 8",
+        "crossover": "CPU is fastest below batch size 8",
         "notes": ["one", "two"],
     }
     text = explain_decision(Decision("fused on it", "it is fast", numbers, CANDIDATES))
@@ -137,14 +137,14 @@ def test_a_full_decision() -> None:
         "",
         "candidates, fastest prediction first:",
         "  fused (fused_op) on a card (vulkan)  predicted 54.0 us "
-        "(assumed, corrected x1.50 by earlier runs)",
+        "(assumed, corrected by a factor of 1.50 based on earlier runs)",
         f"      {terms_text(GPU.terms or Terms())}",
         "  fast on NumPy 2                      predicted 3.50 ms "
         "(calibrated, model ±7%)",
         "      1 launch, compute 3.00 ms, traffic 500 us",
         "  fused on cuda                        excluded: no backend",
         "",
-        "crossover: CPU below batch 8",
+        "crossover: CPU is fastest below batch size 8",
         "note: one",
         "note: two",
     ]

@@ -174,11 +174,11 @@ def test_an_added_token_is_matched_literally() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "gpt2"}, "says 'gpt2'"),
-        ({"hidden_act": "swish"}, "'swish' for hidden_act"),
-        ({"hidden_size": "12"}, "'12' for hidden_size"),
-        ({"hidden_size": 10**12}, "1000000000000 for hidden_size"),
-        ({"num_attention_heads": 5}, "a divisor of hidden_size, 12"),
+        ({"model_type": "gpt2"}, "model_type 'gpt2'"),
+        ({"hidden_act": "swish"}, "hidden_act 'swish'"),
+        ({"hidden_size": "12"}, "hidden_size '12'"),
+        ({"hidden_size": 10**12}, "hidden_size 1000000000000"),
+        ({"num_attention_heads": 5}, "must divide hidden_size, 12"),
         ({"position_embedding_type": "relative_key"}, "relative_key"),
     ],
 )
@@ -193,14 +193,14 @@ def test_unsupported_networks_are_refused(config: dict[str, Any], message: str) 
         ({"model": {"type": "BPE"}}, "'BPE', not WordPiece"),
         ({"model": []}, "not WordPiece"),
         ({"normalizer": None}, "normalizer of tokenizer.json is None"),
-        ({"added_tokens": 1}, "lacks an entry"),
-        (added_token(id=-1), "a name and an id"),
-        (added_token(content=""), "a name and an id"),
-        (added_token(normalized=True), "'<x>' of tokenizer.json is normal"),
-        (max_word_characters(-1), "max_input_chars_per_word of tokenizer.json is -1"),
+        ({"added_tokens": 1}, "missing or invalid"),
+        (added_token(id=-1), "an invalid name or id"),
+        (added_token(content=""), "an invalid name or id"),
+        (added_token(normalized=True), "'<x>' in tokenizer.json has normalized set"),
+        (max_word_characters(-1), "max_input_chars_per_word in tokenizer.json is -1"),
         (
             max_word_characters(float("inf")),
-            "max_input_chars_per_word of tokenizer.json is inf",
+            "max_input_chars_per_word in tokenizer.json is inf",
         ),
     ],
 )

@@ -353,7 +353,7 @@ def test_a_too_large_input_reports_both_numbers(export: Export) -> None:
     x = g.input("x", (1 << 27,))
     g.set_outputs([x * 2])
     with pytest.raises(
-        LimitExceeded, match=r"536,870,912.*268,435,456.*raise the export limits"
+        LimitExceeded, match=r"536,870,912.*268,435,456.*pass larger `limits`"
     ):
         export(g, vectors=0)
 

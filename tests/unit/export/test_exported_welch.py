@@ -136,7 +136,7 @@ def test_a_window_of_any_gain(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"mode": "peaks"}, Unsupported, "the host searches for local maxima"),
+        ({"mode": "peaks"}, Unsupported, "local maxima are found on the host"),
         ({"k": 130}, UsageError, "k is 130; must be 1 to 129"),
         ({"rows": 0}, UsageError, "rows is 0"),
         (

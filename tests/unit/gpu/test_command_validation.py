@@ -97,7 +97,7 @@ REFUSED_COMMANDS: list[tuple[Command, type[DeviceError], str]] = [
     (
         dispatch(ADD, buffer_range(OTHER, 128, 4), buffer_range(BIG)),
         DeviceError,
-        "128.*is 256",
+        "is 128.*multiple of 256",
     ),
     (
         dispatch(ADD, buffer_range(OTHER, -256, 4), buffer_range(BIG)),
@@ -122,7 +122,7 @@ REFUSED_COMMANDS: list[tuple[Command, type[DeviceError], str]] = [
     (
         dispatch(SCALE, buffer_range(BIG), buffer_range(UNIFORM, 16, 4)),
         DeviceError,
-        "16.*min_uniform_buffer_offset_alignment is 256",
+        "is 16.*multiple of 256 .min_uniform_buffer_offset_alignment",
     ),
     (
         dispatch(ADD, buffer_range(BIG, 0, 256), buffer_range(BIG, 256, 256)),

@@ -130,7 +130,7 @@ MALFORMED_FILES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "dunder": (change_call("relu", method="__init__"), "'__init__'"),
     "no method": (change_call("relu", method=3), "has the method 3"),
     "a method of RLX's": (change_call("relu", method="binary"), "rlxweb.rlx.Graph"),
-    "no list": (change_call("relu", args={}), "args must be a list"),
+    "no list": (change_call("relu", args={}), "'args' must be a list"),
     "another key": (change_call("relu", also=1), "method, args, named and made"),
     "no call": (replace_first("calls", 7), "is 7"),
     "later node": (change_call("relu", args=[{"node": 99}]), "node 99"),
@@ -139,7 +139,7 @@ MALFORMED_FILES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "an unknown kind": (change_call("relu", args=[{"eval": "1"}]), "kind 'eval'"),
     "two kinds": (
         change_call("relu", args=[{"node": 2, "size": 1}]),
-        "expected a value of a known kind",
+        "an object whose only key is the kind",
     ),
     "a fraction": (change_call("relu", args=[{"float": "0.5"}]), "expected a float"),
     "no dtype": (change_call("cast", args=[{"node": 3}, {"dtype": "f99"}]), "'f99'"),
@@ -153,7 +153,7 @@ MALFORMED_FILES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         ),
         "the file has no tensor of this name",
     ),
-    "arguments": (change_call("relu", args=[]), "TypeError"),
+    "arguments": (change_call("relu", args=[]), "building it raises TypeError"),
     "a wrong shape": (change_call("reshape", args=[NODE, [7, -1]]), "cannot reshape"),
     "an unknown dim": (
         change_call("reshape", args=[NODE, {"size": [[1, ["k"]]]}]),
@@ -163,14 +163,17 @@ MALFORMED_FILES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         change_call("reshape", args=[NODE, {"size": [[1, [{"axis": [2, 9]}]]]}]),
         "a factor of a size",
     ),
-    "no size": (change_call("reshape", args=[NODE, {"size": []}]), "a list of terms"),
+    "no size": (
+        change_call("reshape", args=[NODE, {"size": []}]),
+        "a list of 1 to 1,024 terms",
+    ),
     "a term": (
         change_call("reshape", args=[NODE, {"size": [[1]]}]),
-        "expected an integer and a list of factors",
+        "expected an integer and a list of at most 1,024 factors",
     ),
     "divided by 0": (
         change_call("reshape", args=[NODE, {"size": [[1, [{"//": [4, 0]}]]]}]),
-        "ZeroDivisionError",
+        "building it raises ZeroDivisionError",
     ),
     "many parts": (
         change_call("split", args=[NODE, 10**8], named={}),
@@ -180,13 +183,13 @@ MALFORMED_FILES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         change_call(
             "input", args=["x", [{"size": [[1, ["n"]]]}, 10**9, 9], {"dtype": "f32"}]
         ),
-        "at the sample sizes",
+        "for the trial sizes of the dims",
     ),
     "a dim": (replace_first("dims", {"name": "n"}), "name, min, max"),
     "a dim of words": (replace_first("dims", {**DIM, "min": "2"}), "must be integers"),
     "a dim of none": (
         replace_first("dims", {**DIM, "max": 1}),
-        "no size satisfies the bounds",
+        "at least one size must satisfy all bounds",
     ),
     "a large dim": (
         replace_first("dims", {**DIM, "multiple_of": 1 << 50}),
@@ -285,6 +288,6 @@ def test_a_node_budget_error_has_both_numbers() -> None:
         save_to_bytes(rowwise_graph(3), ROWWISE_PARAMS),
     ):
         with pytest.raises(
-            GraphFileError, match=r"has at least 3 .* the budget allows 2 nodes"
+            GraphFileError, match=r"has at least 3 .* the budget allows at most 2 nodes"
         ):
             rlx.load(graph, budget={"nodes": 2})

@@ -104,7 +104,7 @@ def test_long_mismatch_lists_are_shortened_with_a_count() -> None:
 
 def test_a_transposed_weight_is_reported_and_not_guessed() -> None:
     raw = weights_file(layer_weight=KERNEL.T.copy(), layer_bias=BIAS)
-    with pytest.raises(InputError, match="it is transposed"):
+    with pytest.raises(InputError, match="the dimensions are in reverse order"):
         rlx.load_weights(linear_graph(), raw)
 
 
@@ -221,10 +221,10 @@ def test_several_files_are_read_by_their_index(tmp_path: Path) -> None:
         ),
         (
             {"weight_map": {"layer.weight": "b.safetensors"}},
-            "that file does not contain it",
+            "this file does not contain the tensor",
         ),
         ({"weight_map": {"layer.weight": 1}}, "expected a string"),
-        ({"weight_map": []}, "it must map tensor names to file names"),
+        ({"weight_map": []}, "weight_map must map tensor names to file names"),
         ({}, "no weight_map"),
         ("[1]", "expected '{'"),
         ("{", "invalid JSON"),
@@ -250,7 +250,7 @@ def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UsageError, match=words):
             rlx.load_weights(linear_graph(), GOOD, rename=rename)  # type: ignore[arg-type]
-    with pytest.raises(GraphFileError, match=r"has no model\.safetensors"):
+    with pytest.raises(GraphFileError, match=r"contains neither model\.safetensors"):
         rlx.load_weights(linear_graph(), tmp_path)
     with pytest.raises(rlx.RlxError, match="expected a Graph"):
         rlx.load_weights(3, GOOD)  # type: ignore[arg-type]

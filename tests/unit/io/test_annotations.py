@@ -104,7 +104,7 @@ def test_time_range_from_annotations_and_clock_times(
     [
         ("Lights of", UnknownName, "no annotation matches 'Lights of'.*Lights off"),
         ("@25:00", UsageError, "a time of day must have the form @22:15"),
-        ("1:90", UsageError, "hours, minutes and seconds"),
+        ("1:90", UsageError, r"\[hours:\]minutes:seconds"),
         ("@23:59:00", UsageError, "no sample is between 86370 s"),
     ],
 )
@@ -119,7 +119,7 @@ def test_files_without_annotations_or_start_time(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", X)
     with pytest.raises(UnknownName, match="the recording has no annotations"):
         rlx.read(tmp_path / "a.npy", fs=FS, start="Stim")
-    with pytest.raises(UsageError, match="NPY files do not contain a start time"):
+    with pytest.raises(UsageError, match="the NPY file does not contain a start time"):
         rlx.read(tmp_path / "a.npy", fs=FS, start="@10:00")
 
 
@@ -147,10 +147,12 @@ def test_impossible_epochs_are_refused(path: Path) -> None:
         with pytest.raises(UsageError, match="must be greater than tmin"):
             epochs(recording, "Stim*", 1, 0)
         with pytest.raises(
-            UsageError, match="no epoch remains of 3: 3 outside the recording"
+            UsageError, match="none of 3 epochs remains: 3 outside the recording"
         ):
             epochs(recording, "Stim*", -100, 0)
-        with pytest.raises(UsageError, match="group is 1; the recording has 1"):
+        with pytest.raises(
+            UsageError, match="group is 1; the recording has 1 group, numbered"
+        ):
             epochs(recording, "Stim*", 0, 1, group=1)
         with pytest.raises(UsageError, match="expected a Recording; use"):
             epochs(recording.groups[0], "Stim*", 0, 1)  # type: ignore[arg-type]

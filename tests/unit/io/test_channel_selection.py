@@ -89,13 +89,12 @@ def test_a_unique_name_picks_its_channel() -> None:
 @pytest.mark.parametrize("label", ["EEG Fp1", "eeg fp1", " EEG Fp1 "])
 def test_an_ambiguous_label_is_refused(label: str) -> None:
     """The message says how each is picked; a pattern picks both."""
-    with pytest.raises(
-        UsageError, match=r"2 channels are named 'EEG Fp1'|'eeg fp1'"
-    ) as e:
+    with pytest.raises(UsageError, match=r"2 channels match 'EEG Fp1'|'eeg fp1'") as e:
         select_names(label)
-    assert "'EEG Fp1 (1)', 'EEG Fp1 (2)'; or select every name with this prefix" in str(
-        e.value
-    )
+    assert (
+        "'EEG Fp1 (1)', 'EEG Fp1 (2)'; "
+        f"or pass '{label.strip()}*' to select all names with this prefix"
+    ) in str(e.value)
     assert select_names("EEG Fp1 (1)") == ["EEG Fp1"]
     assert select_names("EEG Fp1*") == ["EEG Fp1", "EEG Fp1 (2)"]
 
@@ -158,7 +157,7 @@ def test_an_empty_or_odd_request_is_refused() -> None:
 
 def test_a_file_of_triggers_only_is_refused_by_default() -> None:
     """A file without signals is refused with the reason."""
-    with pytest.raises(RecordingError, match="'Status' holds triggers"):
+    with pytest.raises(RecordingError, match="'Status' contains triggers"):
         choose_channels("", [FILE_CHANNELS[4]], ["Status"], None)
 
 

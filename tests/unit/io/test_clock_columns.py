@@ -89,7 +89,9 @@ def test_a_clock_gives_its_rate(
         (group,) = recording.groups
         assert (group.fs, recording.warnings) == (100.0, ())
         np.testing.assert_array_equal(group.read()[0], X)
-    with pytest.raises(RecordingError, match="got fs=1000, but the file states 100 Hz"):
+    with pytest.raises(
+        RecordingError, match="got fs=1000, but the file declares 100 Hz"
+    ):
         open_recording(path, fs=1000)
 
 
@@ -113,7 +115,7 @@ def test_a_given_rate_does_not_override_times_with_a_gap(
     for fs in (100, 99.5):
         with (
             pytest.warns(
-                RecordingWarning, match=f"{gap_pattern} elsewhere: .* at {fs:g} Hz"
+                RecordingWarning, match=f"{gap_pattern} elsewhere; .* at {fs:g} Hz"
             ),
             open_recording(path, fs=fs) as recording,
         ):
@@ -134,7 +136,7 @@ def test_a_rate_in_the_file_is_compared_with_its_times(
     write(path, time=T[IS_RECORDED], x=X[IS_RECORDED], fs=100.0)
     with pytest.warns(
         RecordingWarning,
-        match="1 gap of up to 0.02 s; .* at 100 Hz, the rate stated by",
+        match="1 gap of up to 0.02 s; .* at 100 Hz, the rate declared by",
     ):
         open_recording(path).close()
     write(path, time=T[IS_RECORDED], x=X[IS_RECORDED], fs=50.0)
@@ -148,7 +150,7 @@ def test_unparsable_times_are_warned_of(tmp_path: Path, fs: float) -> None:
         WRITERS[name](tmp_path / name, time=[f"{k}th" for k in range(600)], x=X)
         with (
             pytest.warns(
-                RecordingWarning, match=rf"'0th'\): {fs:g} Hz is used unchecked"
+                RecordingWarning, match=rf"'0th'\); {fs:g} Hz is used without a check"
             ),
             open_recording(tmp_path / name, fs=fs) as recording,
         ):
@@ -166,7 +168,7 @@ def test_dates_as_text_are_times(tmp_path: Path, column: str) -> None:
             with open_recording(tmp_path / name) as recording:
                 assert (recording.groups[0].fs, recording.warnings) == (100.0, ())
             with pytest.raises(
-                RecordingError, match="got fs=1000, but the file states"
+                RecordingError, match="got fs=1000, but the file declares"
             ):
                 open_recording(tmp_path / name, fs=1000)
 
@@ -274,7 +276,9 @@ def test_counters_that_wrap_around(
     """Microseconds in 32 bits wrap around after 71 minutes; the rate is measured."""
     times = (first_count + 10_000 * np.arange(600, dtype=np.int64)) % 2**32
     path = write(time_us=times, x=X)
-    with pytest.raises(RecordingError, match=r"1 step backwards.*100 Hz elsewhere"):
+    with pytest.raises(
+        RecordingError, match=r"1 step with a decreasing.*100 Hz elsewhere"
+    ):
         open_recording(path)
     with pytest.raises(
         RecordingError, match="got fs=1000, but the times in the file give 100 Hz"

@@ -288,7 +288,7 @@ def test_duplicate_output_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "link.csv").symlink_to("a.csv")
     with pytest.raises(
         UsageError,
-        match=r"link\.csv.*a\.csv' is another output and refers to the same file",
+        match=r"link\.csv.*a\.csv', another output, refers to the same file",
     ):
         write_files_together(tmp_path / "a.csv", tmp_path / "link.csv")
     assert os.listdir(tmp_path) == ["link.csv"]

@@ -49,7 +49,9 @@ def path(tmp_path: Path) -> Path:
 
 def open_with_gap_warning(path: Path, **options: Any) -> Recording:
     """Open the recording and expect the warning of its gaps."""
-    with pytest.warns(RecordingWarning, match=r"2 gaps, of 13 s, the first 4\.5 s aft"):
+    with pytest.warns(
+        RecordingWarning, match=r"2 gaps, 13 s in total, the first of 4\.5 s"
+    ):
         return open_recording(path, **options)
 
 
@@ -136,10 +138,12 @@ def test_a_segment_longer_than_every_piece_is_refused(path: Path) -> None:
     with open_with_gap_warning(path, channels="Fz") as recording:
         with pytest.raises(UsageError, match=r"nperseg is 300.*256 .*between gaps"):
             analyse(recording, Settings(nperseg=300))
-        with pytest.raises(UsageError, match=r"7 segments of 256.*signal has 1;"):
+        with pytest.raises(
+            UsageError, match=r"1 segment of 256 samples; at least 7 are required"
+        ):
             analyse(recording, Settings(nperseg=256, nsegments=7))
         with pytest.warns(
-            RecordingWarning, match="10 s are longer .* 4 s between gaps"
+            RecordingWarning, match="4 s between gaps, less than a segment of 10 s"
         ):
             (group,) = analyse(recording, Settings(segment_s=10)).groups
         assert (group.spec.nperseg, group.n_segments) == (256, 1)
@@ -241,12 +245,12 @@ def test_a_gap_shorter_than_a_sample_of_a_slow_channel(tmp_path: Path) -> None:
         (["0", "1", "2.0"], 0, ""),
         (["0.5", "1.5", "2.5"], 0, ""),  # the first needs not begin at 0
         (["0", "1.003", "2.006"], 0, ""),  # less than half a sample each
-        (["0.00", "1.03", "2.06"], 2, "2 gaps, of 0.06 s"),
-        (["0", "1", "2.1"], 1, "a gap of 0.1 s after 2 s"),
+        (["0.00", "1.03", "2.06"], 2, "2 gaps, 0.06 s in total"),
+        (["0", "1", "2.1"], 1, "a gap of 0.1 s at 2 s"),
         (
             ["0", "1.0078", "2.0156", "3.0234"],
             0,
-            "deviate from the sampling rate by up to 0.0234 s",
+            "differ by up to 0.0234 s from the times computed from the",
         ),
     ],
 )

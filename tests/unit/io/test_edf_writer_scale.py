@@ -58,7 +58,7 @@ def test_limits_enclose_the_data_in_eight_characters(
 
 
 def test_a_range_that_eight_characters_cannot_express_is_refused() -> None:
-    with pytest.raises(UsageError, match="too few to distinguish these"):
+    with pytest.raises(UsageError, match="too few to distinguish these two"):
         finest_scale(-5e-324, 1e-323, DIGITAL_MIN, DIGITAL_MAX, "writing")
-    with pytest.raises(UsageError, match="too few to distinguish these"):
+    with pytest.raises(UsageError, match="too few to distinguish these two"):
         finest_scale(-1.7e308, 1.7e308, DIGITAL_MIN, DIGITAL_MAX, "writing")

@@ -265,7 +265,9 @@ def test_an_array_larger_than_the_free_space_is_not_unpacked(
     np.savez_compressed(path, x=np.zeros(2 << 20))
     disk_usage = Mock(return_value=Mock(free=1000))
     monkeypatch.setattr("rlxweb.io.decompression_storage.shutil.disk_usage", disk_usage)
-    with pytest.raises(NotWritten, match="it needs 16777344 bytes, 1000 are free"):
+    with pytest.raises(
+        NotWritten, match="16777344 bytes must be written, 1000 bytes are free"
+    ):
         open_recording(path, fs=1)
     assert NotWritten.exit_code == 1
 

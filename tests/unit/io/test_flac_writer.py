@@ -40,7 +40,7 @@ def test_flac_refuses_samples_it_cannot_hold(tmp_path: Path) -> None:
     path = tmp_path / "a.flac"
     cases: list[tuple[str, Any, dict[str, Any]]] = [
         ("FLAC supports at most 8", np.zeros((9, 5)), {}),
-        ("a whole rate from 1 to 65535 Hz, or", np.zeros((1, 5)), {"fs": 655_351}),
+        ("an integer rate from 1 to 65535 Hz, or", np.zeros((1, 5)), {"fs": 655_351}),
         ("or a multiple of 10 Hz up to 655350", np.zeros((1, 5)), {"fs": 65_537}),
         ("flac supports 16 or 24", np.zeros((1, 5)), {"bits": 32}),
         ("full scale is 1", np.full((1, 5), 2.0), {}),

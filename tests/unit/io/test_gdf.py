@@ -156,7 +156,7 @@ def test_a_table_of_events_that_claims_too_much_is_refused(
     )
     raw[claimed] = (9_000_000).to_bytes(claimed.stop - claimed.start, "little")
     path.write_bytes(raw)
-    check_unreadable(path, "9000000 events need 54000000 bytes, the file has 20")
+    check_unreadable(path, "9000000 events need 54000000 bytes, the table has 20")
 
 
 def test_a_table_that_ends_with_its_count_is_refused(tmp_path: Path) -> None:
@@ -164,14 +164,14 @@ def test_a_table_that_ends_with_its_count_is_refused(tmp_path: Path) -> None:
     path = write_gdf(tmp_path / "d.gdf")
     raw = path.read_bytes()[: -12 - 8] + b"\x01\xff\xff\xff"
     path.write_bytes(raw)
-    check_unreadable(path, "16777215 events need 100663290 bytes, the file has 4")
+    check_unreadable(path, "16777215 events need 100663290 bytes, the table has 4")
 
 
 @pytest.mark.parametrize(
     ("offset", "value", "match"),
     [
         (256 + 220 * 2, 0, "the sample type is 0"),
-        (236, -1, "the header states -1 records"),
+        (236, -1, "the header declares -1 records"),
     ],
 )
 def test_an_event_table_at_an_unknown_offset_is_refused(

@@ -146,7 +146,7 @@ def test_an_mp3_with_an_underestimated_length_is_refused(tmp_path: Path) -> None
         tmp_path / "a.mp3", np.concatenate([X, *[X * 0] * 5])
     )
     assert soundfile.info(path).frames < 4 * N
-    check_unreadable(path, "the header states no length.*convert the file to FLAC")
+    check_unreadable(path, "the header declares no length.*convert the file to FLAC")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_an_mp3_with_an_underestimated_length_is_refused(tmp_path: Path) -> None
         ("a.aiff", "PCM_16", "file length differs"),
         ("a.au", "PCM_16", "file length differs"),
         ("a.ogg", "VORBIS", "last page is missing"),
-        ("a.mp3", "MPEG_LAYER_III", "header states 120000 samples"),
+        ("a.mp3", "MPEG_LAYER_III", "header declares 120000 samples"),
     ],
 )
 def test_the_rest_of_a_truncated_file_is_read(
@@ -236,7 +236,7 @@ def test_invalid_data_after_the_magic_bytes_is_refused(tmp_path: Path) -> None:
     for magic in (b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"FORM....AIFF", b"caff"):
         path = tmp_path / "x.dat"
         path.write_bytes(magic + bytes(200))
-        check_unreadable(path, "libsndfile cannot read the file|holds no samples")
+        check_unreadable(path, "libsndfile cannot read the file|contains no samples")
 
 
 COMPRESSED_SUBTYPES = [

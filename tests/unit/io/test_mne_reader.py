@@ -160,7 +160,7 @@ def test_bad_and_trigger_channels_are_left_out_with_a_reason(tmp_path: Path) -> 
         assert recording.groups[0].names == ("Fz", "Cz")
         assert dict(recording.left_out) == {
             "Oz": "is marked bad in the file",
-            "STI 014": "holds triggers or status bits, not a signal",
+            "STI 014": "contains triggers or status bits, not a signal",
         }
     with open_recording(path, channels=["STI 014", "Oz"]) as recording:
         assert recording.groups[0].names == ("STI 014", "Oz")
@@ -198,7 +198,7 @@ def test_skipped_fif_samples_are_a_gap(tmp_path: Path) -> None:
     raw.set_annotations(mne.Annotations([5.0], [2.0], ["BAD_ACQ_SKIP"]))
     path = tmp_path / "gap_raw.fif"
     raw.save(path, buffer_size_sec=1.0, fmt="double")
-    with pytest.warns(RecordingWarning, match="a gap of 2 s after 5 s"):
+    with pytest.warns(RecordingWarning, match="a gap of 2 s at 5 s"):
         recording = open_recording(path)
     with recording:
         (group,) = recording.groups
@@ -214,7 +214,9 @@ def test_concatenated_recordings_are_reported(tmp_path: Path) -> None:
     raw = make_raw().pick("eeg")
     concatenated = mne.concatenate_raws([raw.copy().crop(0, 5), raw.copy().crop(8, 12)])
     concatenated.save(tmp_path / "cut_raw.fif")
-    with pytest.warns(RecordingWarning, match=r"joined from pieces.*5\.0039 s mixes"):
+    with pytest.warns(
+        RecordingWarning, match=r"joined from several pieces.*5\.0039 s mixes"
+    ):
         open_recording(tmp_path / "cut_raw.fif").close()
 
 
@@ -292,7 +294,9 @@ def test_a_wrong_suffix_is_reported(tmp_path: Path) -> None:
         path, r"suffix is \.dat.*requires the suffix \.fif.*rename the file"
     )
     scipy.io.savemat(tmp_path / "a.mat", {"x": np.zeros(3)})
-    check_unreadable(tmp_path / "a.mat", r"MATLAB file has version 7 or older.*-v7\.3")
+    check_unreadable(
+        tmp_path / "a.mat", r"MATLAB file has format version 7 or older.*-v7\.3"
+    )
 
 
 # --- damage ---------------------------------------------------------------------------

@@ -207,8 +207,8 @@ def test_attributes_may_be_bytes_scalars_and_per_array(tmp_path: Path) -> None:
         ({"fs": -1.0}, "'fs' is not a valid rate"),
         ({"fs": np.array(["256"])}, "'fs' is not a valid rate"),
         ({"fs": np.array([1.0, 2.0])}, "'fs' is not a valid rate"),
-        ({"channels": np.arange(1)}, "'channels' does not contain valid names"),
-        ({"channels": np.array([["a"]])}, "'channels' does not contain valid names"),
+        ({"channels": np.arange(1)}, "'channels' does not contain valid text"),
+        ({"channels": np.array([["a"]])}, "'channels' does not contain valid text"),
         ({"units": np.array([None])}, "'units' contains Python objects"),
         (
             {"units": np.array(["u" * 300_000])},

@@ -122,7 +122,7 @@ def test_a_clock_gives_the_rate_as_in_a_csv_table(
         (group,) = recording.groups
         assert (group.fs, list(group.names)) == (fs, NAMES)
         ((name, reason),) = recording.left_out
-        assert (name, reason) == (next(iter(clock)), "is the clock of the table")
+        assert (name, reason) == (next(iter(clock)), "is the clock column of the table")
         np.testing.assert_array_equal(group.read(), X)
         assert recording.begun == (80_130.0 if name == "when" else None)
 
@@ -153,9 +153,9 @@ def test_left_out_columns_have_a_reason(tmp_path: Path) -> None:
     frame.to_parquet(path)
     with open_recording(path, fs=FS) as recording:
         assert dict(recording.left_out) == {
-            "stage": "holds text, not numbers",
-            "Status": "holds triggers or status bits, not a signal",
-            "list": "holds list<element: int64>, not numbers",
+            "stage": "contains text, not numbers",
+            "Status": "contains triggers or status bits, not a signal",
+            "list": "contains list<element: int64>, not numbers",
         }
 
 
@@ -181,7 +181,7 @@ def test_contradicting_rates_are_refused(tmp_path: Path) -> None:
     pq.write_table(arrow_table.replace_schema_metadata({"rlxweb": metadata}), path)
     check_unreadable(path, "conflicting.*schema: 100 Hz, column 'time': 250 Hz")
     pq.write_table(pa.table({"a": X[0]}), path)
-    check_unreadable(path, "rate is unknown.*no column is a clock.*fs=HZ")
+    check_unreadable(path, "rate is unknown.*no clock column was found.*fs=HZ")
     pq.write_table(pa.table({"time": X[0], "a": X[0]}), path)
     check_unreadable(path, "rate is unknown; column 'time' (does not increase|is not)")
 
@@ -195,7 +195,9 @@ def test_tables_that_are_no_recordings_are_refused(tmp_path: Path) -> None:
     peaks.save(path)
     check_unreadable(path, "contains rlxweb results")
     write_recording_table(path, recording=2)
-    check_unreadable(path, "newer rlxweb; expected version 1, got 2")
+    check_unreadable(
+        path, "newer version of rlxweb; expected metadata version 1, got 2"
+    )
     pq.write_table(pa.Table.from_arrays([pa.array([1.0])] * 2, ["a", "a"]), path)
     check_unreadable(path, "two columns are named 'a'", fs=1)
     pq.write_table(pa.table({"a": pa.array([], pa.float64())}), path)

@@ -156,7 +156,7 @@ def test_steps_run_in_order_within_bounded_memory() -> None:
         ({"notch": [50.0, 300.0]}, UsageError, "notch is 300 Hz"),
         ({"lowpass": 1.0, "order": 13}, UsageError, "order is 13"),
         ({"resample": -1.0}, UsageError, "above 0"),
-        ({"resample": 200.0123456}, UsageError, "not a ratio of small integers"),
+        ({"resample": 200.0123456}, UsageError, "not a fraction of small integers"),
         ({"reference": "Fz"}, UnknownName, "no channel is named 'Fz'.*Cz"),
         ({"reference": list(NAMES)}, UsageError, "no channel remains"),
     ],
@@ -172,7 +172,8 @@ def test_only_a_group_is_prepared(tmp_path: Path) -> None:
         for value in (recording, recording.path, None):
             with pytest.raises(UsageError, match=r"expected a Group; pass one of rec"):
                 prepared(value, lowpass=3)  # type: ignore[arg-type]
-    message = "reference is 5; must be a name or a list of names; 'average' is the mean"
+    message = "reference is 5; must be a channel name or a list of channel names; "
+    message += "pass 'average' for"
     with pytest.raises(UsageError, match=message):
         prepared(make_group(), reference=5)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=message):
@@ -184,7 +185,9 @@ def test_a_filter_longer_than_the_recording_is_refused() -> None:
         UsageError, match="has 10 samples; the filter needs at least 28"
     ):
         prepared(make_group(X[:, :10]), highpass=1.0, lowpass=40.0)
-    with pytest.raises(UsageError, match="an average reference needs 2"):
+    with pytest.raises(
+        UsageError, match="an average reference needs at least 2 channels"
+    ):
         prepared(make_group(X[:1]), reference="average")
 
 
@@ -254,19 +257,24 @@ def test_a_reference_is_read_even_if_not_selected(
 def test_invalid_references_are_refused(tmp_path: Path, call: CommandRunner) -> None:
     path = write_recording(tmp_path / "a.edf", ("Cz", 64.0), ("Pz", 64.0), ("A1", 32.0))
     message = (
-        "the reference 'A1' has 32 Hz, and 'Cz' 64 Hz; a reference must have the same"
+        "the rate of the reference 'A1' is 32 Hz, the rate of channel 'Cz' is 64 Hz; "
+        "a reference must have the same"
     )
     for options in ({}, {"channels": "Cz"}):
         with pytest.raises(UsageError, match=message):
             rlx.read(path, reference="A1", **options)
     with pytest.raises(
-        UnknownName, match=r"no channel is named 'A3'; 3 channels: Cz, Pz"
+        UnknownName, match=r"no channel is named 'A3'; 3 channels are available: Cz, Pz"
     ):
         rlx.read(path, reference="A3")
-    with pytest.raises(UsageError, match="no channel remains beside"):
+    with pytest.raises(UsageError, match="no channel remains after"):
         rlx.read(path, channels="Cz", reference="Cz")
     result = call("welch", path, "-r", "A1")
-    check_rejected(result, 2, "select only channels of that rate: --channels NAMES")
+    check_rejected(
+        result,
+        2,
+        "select only channels with the rate of the reference: --channels NAMES",
+    )
     flags = ("-c", "Cz", "-r", "Pz", "--bands", "alpha=8:13")
     assert call("bands", path, *flags).code == 0
 
@@ -290,7 +298,9 @@ def test_a_filter_that_outlasts_the_recording_is_a_warning() -> None:
     warning.
     """
     x = X[:, :4000] + 1000.0
-    with pytest.warns(RecordingWarning, match="filter response lasts 192 s, the rec"):
+    with pytest.warns(
+        RecordingWarning, match=r"shorter than the filter response \(192 s\)"
+    ):
         prepared_group = prepared(make_group(x), highpass=0.01)
     sos = scipy.signal.butter(4, 0.01, "highpass", fs=FS, output="sos")
     expected = scipy.signal.sosfiltfilt(sos, x, axis=-1)
@@ -304,7 +314,9 @@ def test_the_suggested_rate_is_accepted() -> None:
     rate = float(caught.value.hint.removeprefix("use ").removesuffix(" Hz"))
     assert prepared(make_group(), resample=rate).fs == rate
     odd_rate_group = replace(make_group(), fs=99.97)
-    with pytest.raises(UsageError, match=r"use 100\.\d+ Hz, or the whole rate 104 Hz"):
+    with pytest.raises(
+        UsageError, match=r"use 100\.\d+ Hz, or the integer rate 104 Hz"
+    ):
         prepared(odd_rate_group, resample=100)
     assert prepared(odd_rate_group, resample=104).fs == 104
 

@@ -185,8 +185,8 @@ def test_padding_of_the_last_record_is_reported(
     assert set(values[0, n_samples:]) <= {values[0, n_samples - 1]}
     if padding:
         assert result.lost == (
-            f"the last data record is padded: {padding} samples at {fs:g} Hz repeat "
-            f"the last of {n_samples}",
+            f"the last data record is padded: the last of {n_samples} samples at "
+            f"{fs:g} Hz is repeated {padding} times",
         )
         header = edfio.read_edf(tmp_path / "a.edf").recording
         assert header.additional == (f"samples={n_samples}",)
@@ -252,7 +252,7 @@ def test_long_recordings_do_not_have_short_records(
 
 def test_a_few_samples_are_padded_to_a_record(tmp_path: Path) -> None:
     result = save_recording(tmp_path / "a.edf", [[1.0, 2.0, 3.0]], fs=256, begun=0)
-    assert "samples at 256 Hz repeat the last of 3" in result.lost[0]
+    assert "the last of 3 samples at 256 Hz is repeated" in result.lost[0]
     with open_recording(tmp_path / "a.edf") as recording:
         values = read_float64(recording)
     assert values[0, :3].tolist() == pytest.approx([1, 2, 3], abs=1e-4)
@@ -306,19 +306,19 @@ def test_compatible_groups_are_merged(tmp_path: Path, kind: str) -> None:
             )
         first, second = recording.groups
         for groups, match in (
-            ((first.between(0, 99), second), "one has 99 samples and one 900"),
+            ((first.between(0, 99), second), "one has 99 samples, the other 900"),
             (
                 (first.between(0, 9), second.between(5, 14)),
-                "starts at 0 s and one at 0.05",
+                "starts at 0 s, the other at 0.05",
             ),
-            ((first, first), "both have a channel 'A'"),
+            ((first, first), "both have a channel named 'A'"),
         ):
             with pytest.raises(UsageError, match=match):
                 save_recording(out, recording, groups=groups)
     int64_and_float64_groups = [
         Recording.from_array(np.ones((1, 4), t), 9).groups[0] for t in "qd"
     ]
-    with pytest.raises(UsageError, match="one has dtype int64 and one float64"):
+    with pytest.raises(UsageError, match="one has dtype int64, the other float64"):
         save_recording(out, recording, groups=int64_and_float64_groups)
 
 
@@ -385,7 +385,7 @@ def test_names_and_units_are_adapted_to_edf(tmp_path: Path) -> None:
         (group,) = recording.groups
     assert group.names == ("alter als ?? und", "a very long name", "a very long na~2")
     assert [channel.unit for channel in group.channels] == ["uV", "Ohm", "?"]
-    assert "'a very long name 2' is 'a very long na~2'" in result.lost[0]
+    assert "'a very long name 2' becomes 'a very long na~2'" in result.lost[0]
     assert result.lost[1] == "the unit '漢' is stored as '?'"
     result = save_recording(tmp_path / "a.edf", X[0] * 1e-6, fs=256, units="V", begun=0)
     with open_recording(tmp_path / "a.edf") as recording:
@@ -480,13 +480,13 @@ def test_wav_of_floats_and_of_integers(tmp_path: Path) -> None:
         np.testing.assert_array_equal([c.error for c in saved_group.channels], errors)
         assert {c.step for c in saved_group.channels} == {step}
         assert errors.max() <= max(step / 2, 1e-7 if bits == 32 else 0)
-        assert "the time of day, the date, the annotations" in result.lost[0]
+        assert "the start time, the date, the annotations" in result.lost[0]
     result = save_example(path, X[:1, :-1], bits=24, full_scale=256)
     with open_recording(path) as recording:
         np.testing.assert_allclose(
             read_float64(recording) * 256, X[:1, :-1], atol=1.6e-5
         )
-    assert "the full scale is 256" in result.lost[1]
+    assert "does not store the full scale, 256" in result.lost[1]
     assert path.stat().st_size % 2 == 0
     loudest = save_example(path, np.array([1.0, -1.0, 0.5]), bits=16).groups[0].channels
     assert loudest[0].error == 2.0**-15
@@ -495,7 +495,7 @@ def test_wav_of_floats_and_of_integers(tmp_path: Path) -> None:
 def test_data_that_wav_cannot_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.wav"
     with pytest.raises(
-        UsageError, match=r"256\.5 Hz; a WAV file must have a whole rate"
+        UsageError, match=r"256\.5 Hz; a WAV file must have an integer rate"
     ):
         save_example(path, fs=256.5)
     with pytest.raises(
@@ -503,11 +503,11 @@ def test_data_that_wav_cannot_store_is_refused(tmp_path: Path) -> None:
     ):
         save_example(path, bits=16)
     with pytest.raises(
-        UsageError, match="only integer formats use it; also pass bits=16"
+        UsageError, match="only integer formats use a full scale; also pass bits=16"
     ):
         save_example(path, full_scale=200)
     with pytest.raises(
-        UsageError, match="bits is 12; wav supports 16 or 24 or 32 or 64"
+        UsageError, match="bits is 12; wav supports 16, 24, 32 or 64 bits"
     ):
         save_example(path, bits=12)
     with pytest.raises(UsageError, match=r"'ch2' has .* float32 .*; pass bits=64"):
@@ -565,7 +565,7 @@ def test_integer_formats_refuse_nan(tmp_path: Path) -> None:
     for name, more in (("a.edf", {}), ("a.edf", {"full_scale": 500}), ("a.bdf", {})):
         with pytest.raises(NotFinite, match=r"'ch2' is nan at sample 7.*write \.npz"):
             save_example(tmp_path / name, x, **more)
-    with pytest.raises(NotFinite, match="WAV of 16 bits stores integers"):
+    with pytest.raises(NotFinite, match="16-bit WAV stores integers"):
         save_example(tmp_path / "a.wav", x / 1000, bits=16)
     assert os.listdir(tmp_path) == []
     for name in ("a.npz", "a.wav"):
@@ -590,16 +590,26 @@ def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
     bad: list[tuple[type[Exception], str, Any, dict[str, Any]]] = [
         (UsageError, "fs is None", X, {"fs": None}),
         (UsageError, "fs is -1", X, {"fs": -1}),
-        (UsageError, "got 2 channels; the array has 3", X, {"channels": "ab"}),
+        (
+            UsageError,
+            "the length of channels is 2; the array has 3",
+            X,
+            {"channels": "ab"},
+        ),
         (UsageError, "two channels have the same name", X, {"channels": "aab"}),
         (ShapeError, "expected", X[None], {}),
         (ShapeError, "expected", X[:, :0], {}),
         (DTypeError, "expected real numbers", X + 1j, {}),
         (UsageError, r"an annotation is \('x',\)", X, {"annotations": [("x",)]}),
-        (UsageError, "times must be finite", X, {"annotations": [(np.inf, 0, "x")]}),
         (
             UsageError,
-            "bits is 24; edf supports 16; for 24 bits, write bdf",
+            "onset and duration must be finite",
+            X,
+            {"annotations": [(np.inf, 0, "x")]},
+        ),
+        (
+            UsageError,
+            "bits is 24; edf supports 16 bits; write bdf for 24 bits",
             X,
             {"bits": 24},
         ),
@@ -632,7 +642,7 @@ def test_invalid_arguments_are_refused(tmp_path: Path) -> None:
             {"annotations": "ab"},
         ),
         (UsageError, "progress is 3; must be a function", X, {"progress": 3}),
-        (UsageError, "no data record duration gives whole", X, {"fs": 1e-9}),
+        (UsageError, "no data record duration gives a whole", X, {"fs": 1e-9}),
         (UsageError, "at most 9998", np.zeros((10_000, 2)), {}),
     ]
     for kind, match, x, more in bad:
@@ -703,7 +713,7 @@ def test_a_time_of_day_is_within_one_day(
     the given one.
     """
     message = f"begun is {begun:.10g} s; .* less than 86400 s; pass {hint}, "
-    message += "and the matching day"
+    message += "and the matching day as the argument date"
     with pytest.raises(UsageError, match=message):
         save_example(tmp_path / "a.npz", begun=begun)
     assert os.listdir(tmp_path) == []
@@ -721,7 +731,7 @@ def test_loss_warnings_point_to_the_caller(tmp_path: Path) -> None:
         recording.save(tmp_path / "a.edf")
     assert {Path(warning.filename) for warning in caught} == {Path(__file__)}
     with pytest.raises(
-        RecordingWarning, match=r"writing '.*b\.edf': the time of day is unknown"
+        RecordingWarning, match=r"writing '.*b\.edf': the start time is unknown"
     ):
         recording.save(tmp_path / "b.edf")
     assert os.listdir(tmp_path) == ["a.edf"]
@@ -776,8 +786,8 @@ def test_samples_at_full_scale_are_counted(tmp_path: Path, kind: str) -> None:
         tmp_path / f"a.{kind}", [[1.0, -1.0, 0.5, 1.0]], fs=9, bits=16
     )
     assert result.lost == (
-        "2 of 4 samples at full scale are clipped to the largest integer, "
-        "one step lower",
+        "2 of 4 samples are clipped to the largest integer, which is one step below "
+        "full scale",
     )
     assert result.groups[0].channels[0].error == 2.0**-15
 

@@ -124,7 +124,8 @@ def test_a_time_range_spans_groups_of_different_rates(tmp_path: Path) -> None:
 def test_a_stop_beyond_the_end_is_a_warning(npy: Path) -> None:
     with (
         pytest.warns(
-            RecordingWarning, match="the recording ends at 20 s, before stop, 25 s"
+            RecordingWarning,
+            match="the recording ends at 20 s, before the requested stop at 25 s",
         ),
         open_recording(npy, fs=FS, start=10, stop=25) as recording,
     ):
@@ -136,7 +137,8 @@ def test_a_stop_beyond_the_end_is_a_warning(npy: Path) -> None:
     [
         (
             {"start": 20},
-            "no sample is between 20 s and the end; the recording has 20 s at 50 Hz",
+            "no sample is between 20 s and the end; the recording is 20 s long, "
+            "sampled at 50 Hz",
         ),
         ({"start": 3, "stop": 3}, "stop is 3 s; must be after start, 3 s"),
         ({"start": "3:00:00"}, "no sample is between 10800 s"),
@@ -239,7 +241,9 @@ def test_a_time_range_never_begins_before_the_first_sample(
     with rlx.read(path) as whole_recording:
         want = whole_recording.groups[0].read()
     for start in ("cue", "x"):
-        with pytest.raises(UsageError, match=r"before the first sample.*20 s at 50 Hz"):
+        with pytest.raises(
+            UsageError, match=r"before the first sample.*20 s long, sampled at 50 Hz"
+        ):
             rlx.read(path, start=start, stop=0.1)
         with pytest.raises(UsageError, match="before the first sample"):
             rlx.read(path, start=start)
@@ -250,7 +254,7 @@ def test_a_time_range_never_begins_before_the_first_sample(
     with rlx.read(path, start="late", stop=1) as part:
         np.testing.assert_array_equal(part.groups[0].read(), want[:, 25:50])
     with (
-        pytest.warns(RecordingWarning, match="before stop, 30 s"),
+        pytest.warns(RecordingWarning, match="before the requested stop at 30 s"),
         rlx.read(path, start="late", stop="after") as part,
     ):
         np.testing.assert_array_equal(part.groups[0].read(), want[:, 25:])

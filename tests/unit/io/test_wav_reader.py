@@ -226,7 +226,7 @@ def test_contradicting_sample_sizes_are_decided_by_majority(tmp_path: Path) -> N
     """47 bits cannot lie in the 2 bytes that the frame and the rate agree upon."""
     path = tmp_path / "a.wav"
     path.write_bytes(wav_bytes(format_chunk(47, width=2), struct.pack("<2h", 5, -5)))
-    (got,) = read_with_warning(path, "2 bytes per frame, .* need 6; the former is")
+    (got,) = read_with_warning(path, "2 bytes per frame, .* need 6; 2 bytes are used")
     assert (got * 32768).tolist() == [[5.0, -5.0]]
 
 
@@ -271,18 +271,18 @@ def test_an_odd_chunk_may_lack_its_padding(tmp_path: Path, padded: bool) -> None
     [
         (
             wav_bytes(format_chunk(16), b"\1\0" * 40, size=16080),
-            "truncated: .* states 16080 bytes of samples, the file has 80; "
+            "truncated: .* declares 16080 bytes of samples, the file has 80; "
             ".*last 1 s are missing",
             [1.0] * 40,
         ),
         (
             wav_bytes(format_chunk(16), b"\1\0" * 3, size=0xFFFFFFFF),
-            "not state a length.*all 3",
+            "declares no valid length.*all 3",
             [1] * 3,
         ),
         (
             wav_bytes(format_chunk(16), b"\1\0" * 3, size=0),
-            r"not state a length.*\(length 0\)",
+            r"declares no valid length \(0\)",
             [1] * 3,
         ),
         (
@@ -292,7 +292,7 @@ def test_an_odd_chunk_may_lack_its_padding(tmp_path: Path, padded: bool) -> None
         ),
         (
             wav_bytes(format_chunk(16), b"\1\0\2\0\3"),
-            "within a frame: 5 bytes, 2 per",
+            "frame is incomplete: 5 bytes of samples, 2 bytes per",
             [1, 2],
         ),
         (
@@ -302,14 +302,14 @@ def test_an_odd_chunk_may_lack_its_padding(tmp_path: Path, padded: bool) -> None
         ),
         (
             wav_bytes(format_chunk(16)[:12] + struct.pack("<HH", 1, 16), b"\1\0\2\0"),
-            "states 1 bytes per frame, 1 channels of 16 bits need 2; the latter",
+            "declares 1 bytes per frame, but 1 channels of 16 bits need 2; 2 bytes are",
             [1, 2],
         ),
         (
             wav_bytes(
                 format_chunk(16)[:12] + struct.pack("<HH", 6, 16), b"\1\0\2\0\3\0"
             ),
-            "states 6 bytes per frame, 1 channels of 16 bits need 2; the latter",
+            "declares 6 bytes per frame, but 1 channels of 16 bits need 2; 2 bytes are",
             [1, 2, 3],
         ),
     ],
@@ -353,7 +353,7 @@ def test_an_incomplete_file_is_read_with_a_warning(
             "0 bits; PCM supports 1 to 64",
         ),
         (wav_bytes(format_chunk(65, width=9), b"\0" * 8), "65 bits"),
-        (wav_bytes(format_chunk(16, tag=3), b"\0" * 8), "float supports 32 to 64 bits"),
+        (wav_bytes(format_chunk(16, tag=3), b"\0" * 8), "float supports 32 or 64 bits"),
         (wav_bytes(format_chunk(16, channels=0), b"\0" * 8), "0 channels"),
         (wav_bytes(format_chunk(16, fs=0), b"\0" * 8), "0 Hz"),
         (wav_bytes(format_chunk(16)[:10], b""), "too short"),
@@ -362,7 +362,7 @@ def test_an_incomplete_file_is_read_with_a_warning(
             "unknown subformat",
         ),
         (b"RIFX" + wav_bytes(format_chunk(16), b"")[4:], "ends early|ends before"),
-        (b"RIFF\0\0\0\0AVI LIST", "but is not one"),
+        (b"RIFF\0\0\0\0AVI LIST", "the form type is not WAVE"),
         (b"RIFF\x10\0\0\0WAVEdata\x04\0\0\0\0\0\0\0", "come before the format"),
         (
             wav_bytes(format_chunk(16), b"\0" * 8, before=b"note\0\0\0\0" * 10_000),

@@ -115,10 +115,10 @@ def test_invalid_creation_arguments_are_refused() -> None:
     for call, kind, message in (
         (lambda: g.arange(1, 2, 0), AttributeRefused, "sequence is infinite"),
         (lambda: g.arange(0, np.inf), AttributeRefused, "sequence is infinite"),
-        (lambda: g.arange(0, 1e12), AttributeRefused, "more than 2,147,483,648"),
+        (lambda: g.arange(0, 1e12), AttributeRefused, "at most 2,147,483,648"),
         (lambda: g.arange(0, 1 << 33, 1 << 32), DTypeError, "out of range"),
-        (lambda: g.full((2,), x), ShapeError, "single number"),
-        (lambda: g.tril(number), ShapeError, "two axes"),
+        (lambda: g.full((2,), x), ShapeError, "expected a scalar"),
+        (lambda: g.tril(number), ShapeError, "at least rank 2"),
         (lambda: g.tril(x, number), ShapeError, "k must be a single integer"),
         (lambda: g.one_hot(x, 3), ShapeError, "indices must be integers"),
         (lambda: g.linspace(0, 1, -1), ShapeError, "num=-1"),

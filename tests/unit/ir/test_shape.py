@@ -80,7 +80,9 @@ def test_axes_count_from_either_end() -> None:
 @pytest.mark.parametrize(("axis", "rank"), [(2, 2), (-3, 2), (0, 0)])
 def test_an_axis_outside_the_rank_is_refused(axis: int, rank: int) -> None:
     """The message holds the axis, the rank and what is allowed."""
-    with pytest.raises(ShapeError, match=f"axis {axis} is outside rank {rank}"):
+    with pytest.raises(
+        ShapeError, match=f"axis {axis} is out of range for rank {rank}"
+    ):
         normalize_axis(axis, rank)
 
 

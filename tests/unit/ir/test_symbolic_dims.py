@@ -193,7 +193,7 @@ def test_sizes_that_python_has_read_are_guarded() -> None:
     mean = part.sum(0) / part.shape[0]
     g.set_outputs([mean if x.shape[0] != 1 else x[0]])
     verify(g.bind(n=3))
-    with pytest.raises(ShapeError, match=r"the shape of %\d+: it is \[2, 4\]"):
+    with pytest.raises(ShapeError, match=r"shape of node %\d+: the shape is \[2, 4\]"):
         g.bind(n=2)
     h, y = graph_with_dim()
     h.set_outputs([y if y.shape[0] != 1 else y[0]])

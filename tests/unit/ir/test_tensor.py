@@ -195,7 +195,7 @@ INVALID_ARGUMENTS: dict[
     "a long array": (
         lambda g, x: g.softmax(x, axis=[*range(9000)]),
         AttributeRefused,
-        r"^.{,130}… \(list\) is not",
+        r"^.{,130}… \(list\) is invalid",
     ),
     "input of text": (
         lambda g, x: g.input("y", "ab"),

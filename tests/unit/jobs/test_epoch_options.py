@@ -122,7 +122,7 @@ def test_non_finite_samples_are_named_with_channel_and_time() -> None:
 
 def test_a_channel_without_volts_takes_no_limit_in_volts() -> None:
     with pytest.raises(
-        UsageError, match="'c0' has '%'; a limit in µV requires channels"
+        UsageError, match="'c0' has the unit '%'; a limit in µV requires channels"
     ):
         epochs(make_recording(X, 10.0, unit="%"), "go", 0, 1, reject=100)
     selected_epochs = epochs(
@@ -148,7 +148,7 @@ def test_means_over_epochs() -> None:
         spectrogram.mean().values, spectrogram.values.mean(axis=0)
     )
     assert spectrogram.t[0] == pytest.approx(0.25 - 0.5)
-    with pytest.raises(UnknownName, match="no axis is named 'epoch'; known: chan"):
+    with pytest.raises(UnknownName, match="no axis is named 'epoch'; known axes: chan"):
         mean.mean()
     coherence = rlx.coherence(
         selected_epochs.data[:, 0], selected_epochs.data[:, 1], FS, nperseg=50

@@ -261,7 +261,7 @@ def test_a_dispatch_with_too_many_writes_is_refused() -> None:
     """The message holds the count and the limit."""
     writes = tuple(OperandAccess(BufferRef("out"), (1,), "write") for _ in range(4))
     dispatch = KernelDispatch("w", (IterationAxis("n", 8),), writes, (("n", 1),))
-    with pytest.raises(LimitExceeded, match=r"uses 4 buffers; .* binds at most 3"):
+    with pytest.raises(LimitExceeded, match=r"uses 4 storage buffers; .* at most 3"):
         reads_to_merge(dispatch, tiny_limits())
 
 
@@ -290,9 +290,17 @@ MANY_WORKGROUPS = KernelDispatch(
 @pytest.mark.parametrize(
     ("dispatch", "limits", "words"),
     [
-        (LONG_LOOP, Limits(), r"70,000 loop iterations; .* at 65,000"),
-        (WIDE_ROW, tiny_limits(), r"8,000 bytes; this device allows 4,096"),
-        (MANY_WORKGROUPS, tiny_limits(), r"1,000 workgroups .* 7 per dimension"),
+        (LONG_LOOP, Limits(), r"70,000 loop iterations; .* after 65,000"),
+        (
+            WIDE_ROW,
+            tiny_limits(),
+            r"8,000 bytes; this device allows 4,096 bytes per binding",
+        ),
+        (
+            MANY_WORKGROUPS,
+            tiny_limits(),
+            r"1,000 workgroups.* 7 in each of 3 dimensions",
+        ),
     ],
     ids=["loop iterations", "bytes", "workgroups"],
 )

@@ -249,17 +249,21 @@ def test_names_never_reach_the_shader(text: str) -> None:
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf")])
 def test_a_non_finite_attribute_is_refused(value: float) -> None:
     """Infinity and NaN have no WGSL literal; the op and attribute are named."""
-    with pytest.raises(GraphError, match=r"by=(nan|-?inf); a shader can .* finite"):
+    with pytest.raises(
+        GraphError, match=r"by=(nan|-?inf); a constant in a shader .* finite"
+    ):
         single_op_source(*SCALED, by=value)
 
 
 def test_a_text_attribute_is_refused() -> None:
     """An expression that asks for text is refused, whatever the text is."""
-    with pytest.raises(GraphError, match="only booleans and finite float32 numbers"):
+    with pytest.raises(
+        GraphError, match="must be a bool, an integer or a finite float32"
+    ):
         single_op_source("x + {tag}", Attr("tag", "str"), tag=HOSTILE[0])
 
 
 def test_a_missing_operand_is_refused() -> None:
     """Text that names y is refused for an op with one operand."""
-    with pytest.raises(GraphError, match="names operand 'y'; the op has 1"):
+    with pytest.raises(GraphError, match=r"uses operand 'y'; the op has 1 operand$"):
         single_op_source("x + y")

@@ -162,7 +162,7 @@ def test_too_much_workgroup_memory_is_refused_with_both_numbers() -> None:
 @pytest.mark.parametrize("value", [-1, 1 << 32])
 def test_a_uniform_outside_u32_is_refused(value: int) -> None:
     """Indices of a shader are u32; nothing wraps silently."""
-    with pytest.raises(LimitExceeded, match=f"uniform lead = {value}"):
+    with pytest.raises(LimitExceeded, match=f"uniform lead is {value}"):
         build_launches(row_dispatch(uniforms={"lead": value}), [F32, F32], Limits())
 
 

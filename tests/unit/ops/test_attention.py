@@ -221,14 +221,19 @@ def test_the_output_has_the_queries_rows_and_the_values_size() -> None:
 @pytest.mark.parametrize(
     ("shapes", "attrs", "error", "text"),
     [
-        ((Q, K, (3, 2, 6, 4)), {}, ShapeError, "same heads and length"),
-        ((Q, (2, 2, 7, 4), (2, 2, 7, 4)), {}, ShapeError, "3 batches"),
+        ((Q, K, (3, 2, 6, 4)), {}, ShapeError, "equal numbers of heads and keys"),
+        ((Q, (2, 2, 7, 4), (2, 2, 7, 4)), {}, ShapeError, "batch size 3"),
         ((Q, (3, 2, 7, 5), K), {}, ShapeError, "k must have head size 4"),
-        ((Q, K, K), {"head_dim": 5}, ShapeError, "head_dim 5"),
+        ((Q, K, K), {"head_dim": 5}, ShapeError, "head_dim is 5"),
         ((Q, K, K), {"num_heads": 3}, ShapeError, "num_heads is 3"),
         ((Q, (3, 7, 8), (3, 7, 8)), {}, ShapeError, "ranks 4, 3 and 3"),
         (((3, 5), (3, 5), (3, 5)), {}, ShapeError, "ranks 2, 2 and 2"),
-        (((3, 5, 9), (3, 7, 8), (3, 7, 8)), {}, ShapeError, "multiple of head_dim"),
+        (
+            ((3, 5, 9), (3, 7, 8), (3, 7, 8)),
+            {},
+            ShapeError,
+            "9, must be a multiple of head_dim, 4",
+        ),
         (
             (Q, *[(3, 3, 7, 4)] * 2),
             {},

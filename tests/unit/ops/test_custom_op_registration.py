@@ -147,7 +147,7 @@ def test_the_name_of_an_alias_is_refused() -> None:
 @pytest.mark.parametrize("name", ["", "two words", "1st", "a;b"])
 def test_a_name_is_an_identifier(name: str) -> None:
     """Names end up in shader text and files."""
-    with pytest.raises(GraphError, match="letters, digits"):
+    with pytest.raises(GraphError, match="contain only letters, digits"):
         register_custom(name, arity=1, reference=leaky)
 
 

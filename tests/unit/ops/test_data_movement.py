@@ -126,21 +126,21 @@ INVALID_CALLS: list[tuple[str, list[tuple[int, ...]], dict[str, Any], str]] = [
             ((1, 5, 3), "start + length <= 7"),
             ((0, -1, 1), "start -1, length 1"),
             ((0, 0, -1), "length >= 0"),
-            ((2, 0, 1), "axis 2 is outside rank 2"),
+            ((2, 0, 1), "axis 2 is out of range for rank 2"),
         ]
     ),
     ("narrow", [()], {"axis": 0, "start": 0, "length": 1}, "rank 0"),
     *(
         ("transpose", [ROW], {"perm": perm}, said)
         for perm, said in [
-            ((0,), "perm (0,) lists 1 axes; the operand has 2"),
+            ((0,), "perm (0,) lists 1 axes; the operand has 2 axes"),
             (
                 (0, 0),
-                "perm (0, 0) lists an axis twice; perm must list each of 0 … 1 exactly "
-                "once",
+                "perm (0, 0) lists an axis twice; perm must list each axis from 0 to 1 "
+                "exactly once",
             ),
             ((0, -2), "lists an axis twice"),
-            ((0, 2), "axis 2 is outside rank 2"),
+            ((0, 2), "axis 2 is out of range for rank 2"),
         ]
     ),
     *(
@@ -148,7 +148,7 @@ INVALID_CALLS: list[tuple[str, list[tuple[int, ...]], dict[str, Any], str]] = [
         for target in [(2,), (5, 3), (4, 4), (2, 4, 2)]
         for said in (
             "cannot expand [4, 3] to",
-            "each dimension must be 1 or the target's",
+            "dimensions must be equal or one of them must be 1",
         )
     ),
     *(
@@ -156,8 +156,13 @@ INVALID_CALLS: list[tuple[str, list[tuple[int, ...]], dict[str, Any], str]] = [
         for target in [(5,), (-1, -1), (4, -1), (-2, 3), (0, -1)]
     ),
     ("concat", [ROW, (2, 4)], {"axis": 0}, "operand 1 is [2, 4], operand 0 is [2, 3]"),
-    ("concat", [ROW, (2,)], {"axis": 1}, "all dimensions except axis 1 must agree"),
-    ("concat", [ROW, ROW], {"axis": 2}, "axis 2 is outside rank 2"),
+    (
+        "concat",
+        [ROW, (2,)],
+        {"axis": 1},
+        "the shapes must agree on all axes except axis 1",
+    ),
+    ("concat", [ROW, ROW], {"axis": 2}, "axis 2 is out of range for rank 2"),
     (
         "concat",
         [(), ()],

@@ -146,15 +146,15 @@ def test_two_dtypes_are_refused_with_both_named(name: str) -> None:
     with pytest.raises(DTypeError) as raised:
         build_op(name, (2,), ((2,), "i32"))
     assert str(raised.value) == (
-        f"{name} of [2] f32, [2] i32: operands are f32 and i32; all must have the "
-        "same dtype; dtypes are not promoted; cast one of them"
+        f"{name} of [2] f32, [2] i32: the operands are f32 and i32; all operands "
+        "must have the same dtype; dtypes are not promoted; cast one of them"
     )
 
 
 NO_BOOLS = "operand 0 is bool; expected f16, i32"
 NO_CONDITION = (
-    "the condition is f32; the condition must be bool; compare it with a value, "
-    r"for example g.ne\(condition, 0\)$"
+    "the condition is f32; the condition must be bool; compare the condition with a "
+    r"value, for example g.ne\(condition, 0\)$"
 )
 
 

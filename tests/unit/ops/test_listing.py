@@ -44,7 +44,7 @@ def test_it_is_a_sequence_that_prints() -> None:
     matches = rlx.ops("SOFTMAX")
     assert {"softmax", "log_softmax"} <= {entry.name for entry in matches}
     assert str(matches).splitlines()[0] in vocabulary.families
-    assert "f16 f32 f64 bf16  exp(x - max) / sum of exp(x - max) along" in str(matches)
+    assert "f16 f32 f64 bf16  exp(x - max) / sum(exp(x - max)) along" in str(matches)
     assert isinstance(vocabulary[:3], Vocabulary)
     assert (len(vocabulary[:3]), vocabulary[0].name) == (3, vocabulary[:3][0].name)
     assert repr(vocabulary[:2]) == "Vocabulary(2 ops in 1 families)"

@@ -50,7 +50,7 @@ def test_batch_axes_broadcast(x: Shape, y: Shape, out: Shape) -> None:
 @pytest.mark.parametrize(
     ("x", "y", "error", "message"),
     [
-        ((3,), (3, 4), ShapeError, "matmul requires rank >= 2, got 1 and 2"),
+        ((3,), (3, 4), ShapeError, "matmul requires rank >= 2, got ranks 1 and 2"),
         (
             (2, 3),
             (4, 5),
@@ -253,7 +253,7 @@ def test_the_fused_layer_lowers_to_its_parts() -> None:
 @pytest.mark.parametrize("bias", [(5,), (5, 3), (1, 3)])
 def test_a_bias_is_one_value_per_column(bias: Shape) -> None:
     """A bias of another shape is refused with the size it should have."""
-    with pytest.raises(ShapeError, match="one value for each of 3 columns"):
+    with pytest.raises(ShapeError, match="one value for each of the 3 columns"):
         build_op("fused_matmul_bias_act", (5, 7), (7, 3), bias)
 
 

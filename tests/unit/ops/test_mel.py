@@ -73,7 +73,7 @@ def test_gradient_ignores_the_clamp() -> None:
         (((3, 16), (4, 4)), r"filters must be \[mels, 5\]"),
         (((3, 16), (5,)), r"filters must be \[mels, 5\]"),
         (((3, 16), (0, 5)), "at least 1 row"),
-        (((3, 15), (4, 5)), "even last axis"),
+        (((3, 15), (4, 5)), "last axis of even length"),
         (((3, 16), (4, 5), (3, 5)), r"the shape of log_mel, \[3, 4\]"),
     ],
 )
@@ -86,7 +86,7 @@ def test_shapes_that_do_not_fit_are_refused(
 
 
 def test_types_that_cannot_hold_the_clamp_are_refused() -> None:
-    with pytest.raises(DTypeError, match="1e-10 is 0 in f16"):
+    with pytest.raises(DTypeError, match="1e-10, is 0 in f16"):
         build_op("log_mel", ((3, 16), "f16"), ((4, 5), "f16"))
-    with pytest.raises(DTypeError, match="operands differ"):
+    with pytest.raises(DTypeError, match="the operands have different dtypes"):
         build_op("log_mel", (3, 16), ((4, 5), "f64"))

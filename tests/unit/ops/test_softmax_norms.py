@@ -104,7 +104,7 @@ def test_an_axis_outside_the_rank_is_refused(
 ) -> None:
     """Axis 2 of two axes, and any axis of a scalar, are refused."""
     scale = operand_shapes(name, (3, 5), 1)[1:]
-    with pytest.raises(ShapeError, match="outside rank"):
+    with pytest.raises(ShapeError, match="out of range for rank"):
         build_op(name, shape, *scale, **op_attrs(name, axis))
 
 
@@ -123,9 +123,9 @@ def test_gamma_and_beta_have_one_value_per_element(gamma: Shape, beta: Shape) ->
 
 @pytest.mark.parametrize("eps", [-1e-5, float("nan"), float("inf"), 1e39])
 def test_an_invalid_eps_is_refused(eps: float) -> None:
-    with pytest.raises(AttributeRefused, match="must be finite, >= 0"):
+    with pytest.raises(AttributeRefused, match="must be finite and from 0"):
         build_op("rms_norm", (3, 5), (5,), (5,), eps=eps)
-    with pytest.raises(AttributeRefused, match="is not of kind float"):
+    with pytest.raises(AttributeRefused, match="is invalid; expected a number"):
         build_op("rms_norm", (3, 5), (5,), (5,), eps=10**400)
 
 

@@ -159,8 +159,8 @@ def test_invalid_welch_operands_are_refused(
     [
         (4, 0, 2, AttributeRefused, "k = 0"),
         (4, 6, 2, AttributeRefused, "number of bins, 5"),
-        (4, 1, 0, AttributeRefused, "n_segments = 0"),
-        (5, 1, 2, ShapeError, "5 spectra are not a multiple of 2"),
+        (4, 1, 0, AttributeRefused, "n_segments=0"),
+        (5, 1, 2, ShapeError, "5 spectra for 2 segments per row"),
     ],
 )
 def test_welch_peaks_refuses_what_rlx_leaves_undefined(
@@ -176,5 +176,5 @@ def test_float16_powers_are_refused() -> None:
     """
     with pytest.raises(DTypeError, match="powers overflow f16"):
         build_op("power_peaks", ((2, 8), "f16"), k=1)
-    with pytest.raises(DTypeError, match="operands differ"):
+    with pytest.raises(DTypeError, match="the operands have different dtypes"):
         build_op("welch_power", (2, 8), ((4,), "f64"), hop=2)

@@ -25,7 +25,7 @@ from rlxweb.recipes.fft_cooperative_wgsl import (
     fit_cooperative_fft,
 )
 from rlxweb.recipes.fft_plans import plan_complex_fft
-from rlxweb.recipes.welch_cooperative_variants import cooperative_welch_planner
+from rlxweb.recipes.welch_cooperative_kernel_variants import cooperative_welch_planner
 from tests.lanes.bank_shift_search import count_workgroup
 from tests.lanes.kernel_runner import run_plan
 

@@ -19,9 +19,9 @@ from rlxweb.ir.op import registry
 from rlxweb.kernels.kernel_launch import build_launches
 from rlxweb.limits import Limits, tiny_limits
 from rlxweb.recipes import fft_arithmetic as plan
+from rlxweb.recipes import fft_kernel_variants as fft
 from rlxweb.recipes import fft_plans as calls
-from rlxweb.recipes import fft_variants as fft
-from rlxweb.recipes import welch_workgroup_variants as welch
+from rlxweb.recipes import welch_workgroup_kernel_variants as welch
 from rlxweb.recipes.butterfly import WgslButterflyBuilder
 from rlxweb.recipes.fft_in_place_wgsl import digit_reversed_cell, root_powers
 from tests.unit.ops.single_op import tensor_types

@@ -21,8 +21,8 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import RecordingError, RlxError, Unsupported, UsageError
 from rlxweb.results import result_files
+from rlxweb.results.labelled_arrays import to_long_table
 from rlxweb.results.labels import Labels
-from rlxweb.results.tables import to_long_table
 
 FS = 200.0
 X = np.random.default_rng(5).standard_normal((2, 3, 3000)).cumsum(-1)
@@ -218,7 +218,7 @@ def test_parquet_metadata_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(result_files, "_MAX_PARQUET_METADATA_NBYTES", 1000)
-    with pytest.raises(UsageError, match=r"save it as \.npz"):
+    with pytest.raises(UsageError, match=r"save the result as \.npz"):
         rlx.welch(X, FS).save(tmp_path / "a.parquet")
     assert not list(tmp_path.iterdir())
 
@@ -241,7 +241,7 @@ def test_spectrum_is_accepted_as_density() -> None:
         rlx.band_power_of(result.f, np.moveaxis(result.power, 0, -1), {"a": (8, 13)})
         .absolute,
     )  # fmt: skip
-    with pytest.raises(UsageError, match="got a coherence"):
+    with pytest.raises(UsageError, match="has quantity 'coherence'"):
         rlx.aperiodic(rlx.coherence(X, X, FS))
     with pytest.raises(UsageError, match="psd is missing"):
         rlx.band_power_of(result.f)

@@ -31,7 +31,7 @@ def test_open_run_uses_the_device_of_its_data() -> None:
         outputs = outputs[1] if isinstance(outputs, tuple) else outputs
         np.testing.assert_array_equal(outputs[0].numpy(), X * 0.25)
         assert runner.last_device is rlx.Device.VULKAN
-        assert "(vulkan): input 'x' is already there" in runner.explain()
+        assert "(vulkan): input 'x' is already on this device" in runner.explain()
     with pytest.raises(InputError, match="is on device 'vulkan'"):
         runner.run("cpu", {"x": x})
     device, _ = runner.run_try(["cpu", "vulkan"], {"x": x})
@@ -50,7 +50,7 @@ def test_open_session_compiles_on_the_device_of_its_data() -> None:
     session, x = Session(), rlx.put(X, "vulkan")
     compiled = session.compile(average_graph(), {"x": x})
     assert compiled.device is rlx.Device.VULKAN
-    assert "(vulkan): input 'x' is already there" in compiled.explain()
+    assert "(vulkan): input 'x' is already on this device" in compiled.explain()
     compiled.set_param("mean", np.zeros((4, 3), np.float32))
     np.testing.assert_array_equal(compiled.run({"x": x})[0], X * 0.25)
     assert session.compile(average_graph(), {"x": X}).device is rlx.Device.CPU
@@ -67,13 +67,14 @@ def test_explain_lists_device_data(compiled: Any) -> None:
     assert "lie" not in compiled.explain()
     compiled.run({"x": compiled.put(X)}, keep=(1,))
     message = (
-        "last run: inputs already on the device: 'x'; outputs kept on the device: 1"
+        "last run: inputs already on the device: 'x'; positions of the outputs kept on "
+        "the device: 1"
     )
     assert message in compiled.explain()
     (mean, _) = compiled.run({"x": X}, keep=True)
     assert (
-        "inputs already on the device: none; outputs kept on the device: 0, 1"
-        in compiled.explain()
+        "inputs already on the device: none; positions of the outputs kept on the "
+        "device: 0, 1" in compiled.explain()
     )
     compiled.set_param("mean", mean)
     assert "params stored only on the device: 'mean'" in compiled.explain()
@@ -89,7 +90,7 @@ def test_device_param_excludes_other_devices() -> None:
     runner.set_param("mean", rlx.put(X, "vulkan"))
     np.testing.assert_array_equal(runner.run_resolved({"x": X})[0], X)
     assert runner.last_device is rlx.Device.VULKAN
-    assert "param 'mean' is already there" in runner.explain()
+    assert "param 'mean' is already on this device" in runner.explain()
     with pytest.raises(InputError, match="param 'mean': the array is on"):
         runner.run("cpu", {"x": X})
     runner.set_param("mean", X)

@@ -374,7 +374,7 @@ def test_auto_lets_rlxweb_choose(graph_devices: GraphDevices) -> None:
         graph_devices.adapter_of,
         lambda auto: graph_devices.run_try(["cpu", auto], X),
     ):
-        with pytest.raises(UnknownDevice, match="'auto' does not name a device"):
+        with pytest.raises(UnknownDevice, match="'auto' is not a specific device"):
             call("auto")
 
 

@@ -261,7 +261,7 @@ def test_seed_mode_uses_published_constants(
     graph.set_outputs([x @ x])
     graph_devices = GraphDevices(graph, cost_mode="seed")
     assert graph_devices.fastest() is graph_devices.resolve() is Device.CUDA
-    assert "RLX's published constants" in graph_devices.explain()
+    assert "chosen by RLX's published constants" in graph_devices.explain()
     monkeypatch.setenv("RLX_DEVICE", "cpu")
     assert graph_devices.resolve() is Device.CPU
     for kind in (GraphDevices, DeviceRouter):

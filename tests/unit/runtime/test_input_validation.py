@@ -111,7 +111,7 @@ def test_arrays_are_never_converted(dtype: str, array: Array) -> None:
         (
             ARRAY.astype(np.float64),
             DTypeError,
-            "has dtype float64; .* declares dtype f32; cast it",
+            "has dtype float64; .* declares dtype f32; cast the array",
         ),
         (ARRAY.astype(complex), DTypeError, "complex128"),
         (ARRAY[0], ShapeError, r"has shape \[3\]; the graph declares shape \[2, 3\]"),

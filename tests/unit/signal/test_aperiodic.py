@@ -98,7 +98,7 @@ def test_rows_of_a_real_estimate() -> None:
         ({"mode": "bent"}, "mode is 'bent'"),
         ({"max_peaks": -1}, "max_peaks is -1"),
         ({"peak_width": (3, 1)}, "peak_width is 3 to 1 Hz"),
-        ({"fmin": 44}, "5 frequencies remain in the band; at least 8"),
+        ({"fmin": 44}, "the band contains 5 bins above 0 Hz; at least 8"),
         ({"fmin": 100}, "there is no bin at or above 100 Hz"),
     ],
 )

@@ -126,10 +126,11 @@ def test_flat_and_missing_rows(rng: np.random.Generator) -> None:
         ({"a": 5}, "an edge of band 'a' is nan"),
         (
             {"a": (1, 1.01)},
-            "0.01 Hz wide; must be at least the spacing of the bins, 0.25 Hz",
+            "0.01 Hz wide; must be at least as wide as the spacing of the bins, "
+            "0.25 Hz",
         ),
         ("ecg", "bands is 'ecg'; it must be 'eeg' or 'hrv'"),
-        ({}, "expected the name of a preset, or edges by name"),
+        ({}, "expected the name of a preset, or a dict of edges in Hz by band name"),
     ],
 )
 def test_invalid_bands_are_refused(

@@ -87,7 +87,7 @@ def test_averages_leave_dead_channels_out(rng: np.random.Generator) -> None:
     lines, mixed_lines = repr(alive).splitlines()[1:], repr(got).splitlines()[1:]
     assert mixed_lines == [
         *lines,
-        "  7 flat (only rounding errors): not in the averages",
+        "  not in the averages: 7 flat rows (only rounding errors)",
     ]
 
 

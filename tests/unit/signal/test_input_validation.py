@@ -312,7 +312,7 @@ def test_custom_detrend_function() -> None:
             lambda s: s[..., 1:],
             r"it returned shape \[2, 199\] for a segment of shape \[2, 200\]",
         ),
-        (lambda s: s * 1j, "returned complex128 for float64"),
+        (lambda s: s * 1j, "returned complex128 for samples of float64"),
         (lambda s: None, "the detrend function: got None"),
         (lambda s: s * np.nan, "after the detrend function: channel 0 is nan"),
     ):

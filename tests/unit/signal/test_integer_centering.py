@@ -215,7 +215,7 @@ def test_integer_stream_equals_physical_stream() -> None:
 
 
 def test_the_time_axis_of_counts_is_the_last() -> None:
-    with pytest.raises(ShapeError, match="the time axis must be the last"):
+    with pytest.raises(ShapeError, match="time must be the last axis"):
         rlx.welch(make_recording(8), axis=0)
 
 

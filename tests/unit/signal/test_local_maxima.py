@@ -151,7 +151,7 @@ def test_no_rows() -> None:
     ("arguments", "message"),
     [
         ({"k": 0}, "k is 0; must be at least 1"),
-        ({"freqs": np.arange(8.0)}, r"expected \(rows, bins\) and \(bins,\)"),
+        ({"freqs": np.arange(8.0)}, r"expected shapes \(rows, bins\) and \(bins,\)"),
         ({"freqs": np.fft.fftfreq(9)}, "numpy.fft.fftshift"),
     ],
 )
@@ -168,5 +168,5 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any], message: str) ->
 
 def test_integers_are_refused() -> None:
     """NaN fills the empty places, so power must be able to hold it."""
-    with pytest.raises(DTypeError, match="expected a float dtype"):
+    with pytest.raises(DTypeError, match="expected a floating-point dtype"):
         local_maxima(np.zeros((2, 9), np.int64), np.arange(9.0), 1)

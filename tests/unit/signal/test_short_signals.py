@@ -442,6 +442,7 @@ def test_errors_name_the_missing_part() -> None:
         with pytest.raises(RlxError, match="aperiodic: the spectrum is empty"):
             rlx.aperiodic(rlx.welch(np.zeros((0, 4)), FS))
     with pytest.raises(
-        RlxError, match="frequency 2 is 1 Hz after 2 Hz; frequencies must increase"
+        RlxError,
+        match="frequency 1 is 2 Hz, frequency 2 is 1 Hz; frequencies must increase",
     ):
         rlx.band_power_of([0.0, 2.0, 1.0], [1.0, 1.0, 1.0], {"a": (0, 1)})

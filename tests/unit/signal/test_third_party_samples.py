@@ -156,16 +156,19 @@ def test_a_recording_is_an_object(tmp_path: Path) -> None:
             lambda: rlx.welch(make_frame(), 100.0),
             "has a sampling rate of 250 Hz; expected 100 Hz",
         ),
-        (lambda: rlx.welch(make_frame(), axis=0), "defines its own time axis"),
+        (lambda: rlx.welch(make_frame(), axis=0), "itself defines the time axis"),
         (lambda: rlx.welch(make_frame().drop(make_frame().index[9:19])), "not even"),
         (
             lambda: rlx.welch(make_frame().reset_index(drop=True)),
             "has no sampling rate",
         ),
-        (lambda: rlx.welch(pd.DataFrame({"a": ["x"]})), "in column 'a'"),
-        (lambda: rlx.welch(pl.DataFrame({"t": T})), "no column of samples"),
+        (
+            lambda: rlx.welch(pd.DataFrame({"a": ["x"]})),
+            "column 'a' of the DataFrame has dtype",
+        ),
+        (lambda: rlx.welch(pl.DataFrame({"t": T})), "no column with samples"),
         (lambda: rlx.welch(xr.DataArray(X, dims=("a", "b"))), "must be named time"),
-        (lambda: rlx.band_power(X), "rate is not known; .*; pass fs=HZ"),
+        (lambda: rlx.band_power(X), "rate is unknown; .*; pass fs=HZ"),
         (lambda: rlx.tfr_morlet(X, FS), "freqs is missing"),
     ],
 )
@@ -272,15 +275,15 @@ WITH_GAP = np.arange(len(T)) != 300
     [
         (
             lambda: frame_with_columns(time=T)[WITH_GAP],
-            "'time', are not evenly spaced; 1 gap, 250 Hz between",
+            "'time', are not evenly spaced; 1 gap, median rate 250 Hz",
         ),
         (
             lambda: frame_with_columns(time=STAMPS)[WITH_GAP],
-            "1 gap, 250 Hz between them",
+            "1 gap, median rate 250 Hz",
         ),
         (
             lambda: frame_with_columns(time=STAMPS.astype(str))[WITH_GAP],
-            "1 gap, 250 Hz between them",
+            "1 gap, median rate 250 Hz",
         ),
         (lambda: frame_with_columns(t=T[::-1]), "do not increase"),
         (
@@ -297,8 +300,9 @@ WITH_GAP = np.arange(len(T)) != 300
             lambda: frame_with_columns(
                 time_s=1_700_000_000_000 + 4 * np.arange(len(T))
             ),
-            r"'time_s'; it is in s .* 1\.7e\+12 s is not a valid date: "
-            r"0\.25 Hz if it is in s, 250 Hz if it is in ms",
+            r"'time_s'; column 'time_s' is in s .* 1\.7e\+12 s since 1970 is not a "
+            r"valid date: "
+            r"0\.25 Hz if the unit is s, 250 Hz if the unit is ms",
         ),
         (
             lambda: pl.from_pandas(frame_with_columns(time=T)).lazy(),
@@ -306,13 +310,13 @@ WITH_GAP = np.arange(len(T)) != 300
         ),
         (
             lambda: pa.Table.from_pandas(frame_with_columns(time=T)[WITH_GAP]),
-            "1 gap, 250 Hz",
+            "1 gap, median rate 250 Hz",
         ),
         (
             lambda: xr.DataArray(
                 X[0][WITH_GAP], dims="time", coords={"time": T[WITH_GAP]}
             ),
-            "1 gap, 250 Hz between them",
+            "1 gap, median rate 250 Hz",
         ),
     ],
 )
@@ -326,7 +330,7 @@ def test_unusable_clocks_are_refused(
 
 def test_times_without_a_unit_warn() -> None:
     source = frame_with_columns(timestamp=4 * np.arange(len(T)))
-    message = "0.25 Hz if it is in s, 250 Hz if it is in ms; 0.25 Hz is assumed"
+    message = "0.25 Hz if the unit is s, 250 Hz if the unit is ms; 0.25 Hz is assumed"
     with pytest.warns(rlx.errors.RecordingWarning, match=message):
         assert rlx.welch(source).fs == 0.25
     assert rlx.welch(source, 250.0).fs == 250.0

@@ -116,7 +116,7 @@ def test_invalid_streams_are_refused() -> None:
     """Medians, no channels, wrong blocks, complex samples and too few samples are
     refused.
     """
-    with pytest.raises(UsageError, match="supports average='mean' only"):
+    with pytest.raises(UsageError, match="supports only average='mean'"):
         WelchAverage(resolve_spec(None, average="median"), 2)
     with pytest.raises(UsageError, match="n_rows is 0"):
         WelchAverage(resolve_spec(None), 0)
@@ -125,10 +125,12 @@ def test_invalid_streams_are_refused() -> None:
         average.feed(np.zeros((3, 10)))
     with pytest.raises(UsageError, match=r"shape \(10,\)"):
         average.feed(np.zeros(10))
-    with pytest.raises(DTypeError, match="estimate expects float64"):
+    with pytest.raises(DTypeError, match="estimate was created for float64"):
         average.feed(np.zeros((2, 10), complex))
     average.feed(np.zeros((2, 100)))
-    with pytest.raises(UsageError, match=r"1 segments of 256 samples.*signal has 0"):
+    with pytest.raises(
+        UsageError, match="contains 0 segments of 256 samples; at least 1"
+    ):
         average.result()
 
 

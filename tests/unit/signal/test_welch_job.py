@@ -69,9 +69,9 @@ def test_every_strategy_is_a_candidate(two: FakeGpu) -> None:
     times = [c.predicted_ns for c in ranked]
     assert times == sorted(times)
     assert candidates["ultra host"].blocker == (
-        "it averages only 1 segment; allow that with min_segments=1"
+        "this strategy averages only 1 segment; pass min_segments=1 to allow this"
     )
-    assert candidates["learned"].blocker.startswith("it needs a trained model")
+    assert candidates["learned"].blocker.startswith("a trained model is required")
     assert candidates["learned"].terms is None
 
 
@@ -150,13 +150,17 @@ def test_integer_offsets_keep_bands_on_the_host(two: FakeGpu) -> None:
     candidates = job_candidates(replace(job, spec=spec))
     for execution in ("fused_op", "band_fft_host"):
         assert (
-            "the host adds the mean level" in candidates[f"fused {execution}"].blocker
+            "the power of the mean of integer samples is added"
+            in candidates[f"fused {execution}"].blocker
         )
 
 
 def test_local_maxima_block_the_fused_search(two: FakeGpu) -> None:
     candidates = job_candidates(make_job(8, mode="peaks"))
-    assert candidates["fused fused_op"].blocker == "the host searches for local maxima"
+    assert (
+        candidates["fused fused_op"].blocker
+        == "local maxima are found on the host, not on the device"
+    )
     assert candidates["fused block_fft_host"].blocker == ""
 
 
@@ -166,7 +170,7 @@ def test_wide_samples_block_devices(two: FakeGpu) -> None:
     wide = replace(job, spec=replace(job.spec, dtype="float64"))
     candidates = job_candidates(wide)
     assert candidates["fused fused_op"].blocker == (
-        "the samples are float64 and devices compute float32"
+        "the samples are float64, but every device except the CPU computes in float32"
     )
     float32_candidate = job_candidates(job)["fast host"]
     assert 1 < candidates["fast host"].predicted_ns / float32_candidate.predicted_ns < 2
@@ -175,7 +179,7 @@ def test_wide_samples_block_devices(two: FakeGpu) -> None:
 def test_device_that_does_not_open_is_blocked(gpu: FakeGpu) -> None:
     ranked = welch_candidates(make_job(), [CPU_PLACE, DevicePlace(Device.CUDA)])
     (cuda,) = [c for c in ranked if c.device is Device.CUDA]
-    assert "there is no backend for it" in cuda.blocker
+    assert "no backend supports this device" in cuda.blocker
     assert ranked[0].device is Device.CPU
 
 
@@ -337,14 +341,17 @@ def test_large_jobs_calibrate_unknown_engines(
 
 
 def test_no_candidate_is_an_error_with_every_reason(gpu: FakeGpu) -> None:
-    with pytest.raises(UsageError, match="run it; the list of devices is empty; allow"):
+    with pytest.raises(
+        UsageError, match="run this job; the list of devices is empty; allow"
+    ):
         choose_fastest(make_job(), places=[])
     message = (
-        "run it; none of tpu supports the strategy 'fast'; allow another device or"
+        "run this job; none of tpu supports the strategy 'fast'; allow another "
+        "device or"
     )
     with pytest.raises(UsageError, match=message):
         choose_fastest(make_job(strategy="fast"), places=[GPU_PLACE])
-    with pytest.raises(UsageError, match=r"learned on fake \(fake\): it needs a train"):
+    with pytest.raises(UsageError, match=r"learned on fake \(fake\): a trained model"):
         choose_fastest(make_job(strategy="learned"), places=[GPU_PLACE])
 
 
@@ -356,11 +363,11 @@ def test_the_crossover_in_words(two: FakeGpu) -> None:
         batch *= 2
     assert 1 < batch < 65_536
     assert crossover_text(job, CPU_AND_GPU) == (
-        f"CPU below batch {batch:,}, fused on {ENGINE_NAME} from batch {batch:,} "
-        "on this machine"
+        f"CPU is fastest below batch size {batch:,}, fused on {ENGINE_NAME} from "
+        f"batch size {batch:,} on this machine"
     )
     assert crossover_text(job, [CPU_PLACE]) == (
-        "CPU at every batch up to 65,536 on this machine"
+        "CPU is fastest at all batch sizes up to 65,536 on this machine"
     )
     no_engine = crossover_text(job, [DevicePlace(Device.CUDA)])
-    assert no_engine == "no engine can run it"
+    assert no_engine == "no engine can run this job"

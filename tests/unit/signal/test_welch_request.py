@@ -94,7 +94,7 @@ def test_the_counting_rule(n_samples: int, hop: int) -> None:
         (200, {"scaling": "loud"}, "it must be 'density' or 'spectrum'"),
         (200, {"average": "mode"}, "it must be 'mean' or 'median'"),
         (200, {"detrend": "cubic"}, "'constant', 'linear', None or False"),
-        (200, {"detrend": np.mean}, "rlxweb.welch accepts a function"),
+        (200, {"detrend": np.mean}, "use rlxweb.welch, which accepts a function"),
         (200, {"noverlap": -100}, "noverlap is -100; must be 0 or more"),
         (200, {"nperseg": True}, "nperseg is True; it must be a whole number"),
         (200, {"nfft": [256]}, r"nfft is \[256\]; it must be a whole number"),
@@ -149,7 +149,9 @@ def test_a_parameter_of_a_window_is_a_number(parameter: object, message: str) ->
 
 def test_a_row_shorter_than_the_spec_is_refused() -> None:
     """A spec resolved for a long row does not silently average fewer segments."""
-    with pytest.raises(UsageError, match="6 segments need 896 samples; the row has 8"):
+    with pytest.raises(
+        UsageError, match="6 segments need 896 samples; the signal has 8"
+    ):
         resolve_spec(1000).segments_per_row(800)
 
 

@@ -152,7 +152,7 @@ def test_nsegments_one_uses_the_fast_strategy() -> None:
 @pytest.mark.parametrize(
     ("min_segments", "message"),
     [
-        (0, "min_segments is 0; must be 1 to 8, the number of requested segments"),
+        (0, "min_segments is 0; must be 1 to 8, the number of averaged segments"),
         (-1, "min_segments is -1; must be 1 to 8"),
         (9, "min_segments is 9; must be 1 to 8"),
         (1.5, "min_segments is 1.5; it must be a whole number"),
@@ -171,7 +171,7 @@ def test_min_segments_counts_the_segments_asked_for() -> None:
 
 def test_ultra_with_more_min_segments_is_refused() -> None:
     with pytest.raises(
-        UsageError, match="min_segments is 2; the strategy averages 1 segment; "
+        UsageError, match="min_segments is 2; the strategy averages only 1 segment; "
     ):
         rlx.welch_peaks(noise(1, 1152), strategy="ultra", min_segments=2)
 

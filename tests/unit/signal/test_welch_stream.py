@@ -93,12 +93,14 @@ def test_float32_is_kept_and_frequencies_are_limited() -> None:
     _, power = rlx.welch(X.astype(np.float32), FS, nperseg=128, fmin=5, fmax=20)
     assert_close(stream.power, power, 1e-5)
     np.testing.assert_allclose(stream.peaks.hz[1, 0], 11.3, atol=0.1)
-    with pytest.raises(UsageError, match="float64 in a stream of float32"):
+    with pytest.raises(UsageError, match="float64, but the stream computes in float32"):
         stream.push(X)
     float32_stream = rlx.WelchStream(FS, 128, k=2, n_channels=3, precision="f32")
     float32_stream.push(X)
     assert float32_stream.power.dtype == np.float32
-    expected_repr = "WelchStream(3 channels at 100 Hz, 22 segments of 128 so far)"
+    expected_repr = (
+        "WelchStream(3 channels at 100 Hz, 22 segments of 128 samples so far)"
+    )
     assert repr(float32_stream) == expected_repr
 
 
@@ -205,22 +207,22 @@ def test_saved_and_restored_streams_give_the_same_bits(
 def test_invalid_stream_files_are_refused(tmp_path: Path) -> None:
     """Missing, truncated, foreign and newer files are refused."""
     path = tmp_path / "s.npz"
-    with pytest.raises(UsageError, match="the file cannot be read as a stream"):
+    with pytest.raises(UsageError, match="the file cannot be read as a saved stream"):
         rlx.WelchStream.load(path)
     stream = rlx.WelchStream(FS, 64)
     stream.save(path)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(UsageError, match="the file cannot be read as a stream"):
+    with pytest.raises(UsageError, match="the file cannot be read as a saved stream"):
         rlx.WelchStream.load(path)
     np.savez(path, x=X)
-    with pytest.raises(UsageError, match="it is not the state of a stream"):
+    with pytest.raises(UsageError, match="the value is not the state of a stream"):
         rlx.WelchStream.load(path)
     state = stream.state()
     state["about"] = np.array(str(state["about"]).replace("stream/1", "stream/9"))
     with pytest.raises(UsageError, match=r"schema rlxweb\.stream/1"):
         rlx.WelchStream.restored(state)
     del state["tail"]
-    with pytest.raises(UsageError, match="it is not the state of a stream"):
+    with pytest.raises(UsageError, match="the value is not the state of a stream"):
         rlx.WelchStream.restored(state)
 
 
@@ -294,7 +296,7 @@ def test_one_channel_and_integers(rng: np.random.Generator) -> None:
         ({"k": 99}, "k is 99; must be 1 to 33"),
         ({"noverlap": 64}, "WelchStream: noverlap"),
         ({"average": "median"}, "average is 'median'"),
-        ({"average": "last"}, "average='last' requires last"),
+        ({"average": "last"}, "average='last' requires the argument last"),
         ({"average": "last", "last": 0}, "last is 0; must be at least 1"),
         ({"half_life": 3}, "half_life does not apply to average='all'"),
         ({"average": "exponential", "half_life": 0}, "half_life is 0 s"),

@@ -75,7 +75,10 @@ def test_two_files_of_one_name_are_refused_unless_they_are_the_same(
     archives = [write_zip(tmp_path / f"{n}.whl", a__one_py=b"1\n") for n in "ab"]
     assert unpack_image(build_image(archives)) == {"a/one.py": b"1\n"}
     archives.append(write_zip(tmp_path / "c.whl", a__one_py=b"2\n"))
-    with pytest.raises(SiteError, match=r"two packages have different files a/one\.py"):
+    with pytest.raises(
+        SiteError,
+        match=r"two packages contain different versions of the file a/one\.py",
+    ):
         build_image(archives)
 
 

@@ -13,7 +13,7 @@ import pytest
 from rlxweb.backends import cpu_numpy_regions, webgpu_input_bindings
 from rlxweb.calibration.profitability import NS_PER_MS, NS_PER_S, ProfitabilityPolicy
 from rlxweb.cli.peaks_parquet import MIN_GROUP_ROWS
-from rlxweb.dask import connect, task_packing
+from rlxweb.dask import cluster_clients, task_packing
 from rlxweb.host import (
     array_tiles,
     cache_blocked_ops,
@@ -81,7 +81,11 @@ DOCUMENTED_CONSTANTS = [
     ("howto/bands.md", "hold two cycles of the lowest edge", band_power.MIN_CYCLES / 2),
     ("howto/cluster.md", "or up to # small ones", task_packing.MAX_RECORDINGS_PER_TASK),
     ("howto/cluster.md", "of together # MiB", task_packing.MAX_TASK_NBYTES / MIB),
-    ("howto/cluster.md", "after # seconds exit code 3", connect.CONNECT_TIMEOUT_S),
+    (
+        "howto/cluster.md",
+        "after # seconds exit code 3",
+        cluster_clients.CONNECT_TIMEOUT_S,
+    ),
     (
         "howto/keep-data.md",
         "WGSL binds it: from # MiB",

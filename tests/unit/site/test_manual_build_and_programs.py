@@ -178,7 +178,7 @@ half 0.5
     assert run_forked(SNIPPETS, "--check", page).code == 0
     for old, new, message in (
         ("0.333…", "0.335…", "says '0.335…'"),
-        ("half 0.5", "half 0.7", "shows what is not printed"),
+        ("half 0.5", "half 0.7", "shows output that the code does not print"),
         ("half 0.5", "hall 0.5", "-hall 0.5"),
         ("<!-- printed", "<!-- make: shown a.svg A -->\n<!-- printed", "a.svg"),
     ):
@@ -219,10 +219,10 @@ def test_changed_pictures_are_reported() -> None:
     for step, is_same in (("0.01", True), ("9.0", False)):
         moved_svg = stored_svg.replace(point[1], str(float(point[1]) + float(step)))
         assert (picture_difference(stored_svg, moved_svg) == "") is is_same
-    assert "words" in picture_difference(
+    assert "texts differ" in picture_difference(
         stored_svg, stored_svg.replace("eyes open", "eyes shut")
     )
-    assert "parts" in picture_difference(
+    assert "elements differ" in picture_difference(
         stored_svg, stored_svg.replace("<path ", "<pfad ", 1)
     )
 

@@ -35,15 +35,18 @@ def plot_functions(
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ("plot([1, 2], [3])", "x has (2,), a line has (1,)"),
-        ("plot([])", "there is nothing to draw"),
-        ("plot([1j, 2])", "it draws real numbers"),
-        ("plot(np.zeros((2, 2, 2)))", "a line has 1 axis, or 2 for many"),
-        ("plot([1, 2], marks=([1], [2, 3]))", "two sequences of one length"),
-        ("plot([1, 2], log='z')", "it is '', 'x', 'y' or 'xy'"),
-        ("heat([1, 2])", "it takes 2 axes"),
-        ("heat(np.zeros((0, 3)))", "with something in them"),
-        ("heat(np.zeros((1001, 1000)))", "1,001,000 values are too many"),
+        ("plot([1, 2], [3])", "x has shape (2,), y has shape (1,)"),
+        ("plot([])", "the arrays are empty"),
+        ("plot([1j, 2])", "expected real numbers, got complex128"),
+        ("plot(np.zeros((2, 2, 2)))", "y must have 1 axis, or 2 (one line per row)"),
+        ("plot([1, 2], marks=([1], [2, 3]))", "two sequences of the same length"),
+        ("plot([1, 2], log='z')", "it must be '', 'x', 'y' or 'xy'"),
+        ("heat([1, 2])", "expected a non-empty array with 2 axes, got (2,)"),
+        (
+            "heat(np.zeros((0, 3)))",
+            "expected a non-empty array with 2 axes, got (0, 3)",
+        ),
+        ("heat(np.zeros((1001, 1000)))", "the array has 1,001,000 values; at most"),
     ],
 )
 def test_invalid_plots_are_refused(

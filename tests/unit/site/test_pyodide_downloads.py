@@ -217,8 +217,8 @@ def test_another_versions_numpy_must_be_given(
     places = make_places(tmp_path, small_pyodide.folder)
     with pytest.raises(
         SiteError,
-        match=rf"only files of {pins.PYODIDE_VERSION} can be downloaded, "
-        r"this is 0\.28\.5",
+        match=rf"only files of {pins.PYODIDE_VERSION} can be downloaded; "
+        r"the given folder has 0\.28\.5",
     ):
         find_packages(find_core(places), ["numpy"], places)
 

@@ -148,7 +148,7 @@ def test_invalid_files_are_refused(train: Any) -> None:
     graph = rlx.Graph("other")
     graph.set_outputs([graph.input("x", (2,)) * 2.0])
     graph.save(other_file, {})
-    with pytest.raises(InputError, match="a file of this page takes sound"):
+    with pytest.raises(InputError, match="expected the input sound"):
         train.open_network({"name": "a"}, [other_file.getvalue()])
     prepare_training(train)
     _, (raw,) = await_answer(train.save_state({}, []))

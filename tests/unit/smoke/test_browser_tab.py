@@ -213,8 +213,8 @@ def test_pyodide_is_found_in_a_site_and_alone(pyodide: Path) -> None:
     assert find_pyodide_folder(str(pyodide)) == pyodide
     assert find_pyodide_folder(str(pyodide.parent)) == pyodide
     for name, message in (
-        ("numpy-2.whl", "its NumPy, numpy-2.whl, is missing"),
-        ("pyodide.asm.wasm", "pyodide.asm.wasm missing"),
+        ("numpy-2.whl", "the NumPy file numpy-2.whl is missing"),
+        ("pyodide.asm.wasm", "pyodide.asm.wasm is missing"),
     ):
         (pyodide / name).unlink()
         with pytest.raises(UsageError, match=message) as error_info:
@@ -241,7 +241,7 @@ def test_a_browser_is_found_by_path_by_name_and_by_search(
     assert find_browser("") == str(program)
     assert find_browser("google-chrome") == str(program)
     assert find_browser(sys.executable) == sys.executable
-    with pytest.raises(UsageError, match="no program 'firefoxx'"):
+    with pytest.raises(UsageError, match="the program 'firefoxx' was not found"):
         find_browser("firefoxx")
     program.unlink()
     monkeypatch.setattr("rlxweb.smoke.tab.browser_launch.INSTALL_PATHS", ())

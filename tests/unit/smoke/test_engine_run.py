@@ -94,7 +94,7 @@ def test_a_hanging_case_is_stopped() -> None:
     outcome = run_sabotaged(f"hang:{SABOTAGED_CASE}", case_s=2.0)
     assert engine_status(outcome) == (
         "hung",
-        f"no answer within 2 s, at {SABOTAGED_CASE}",
+        f"no answer within 2 s, while running {SABOTAGED_CASE}",
     )
     assert count_words(outcome) == {"right": len(outcome.rows) - 1, "wrong": 1}
 

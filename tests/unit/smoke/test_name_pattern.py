@@ -62,12 +62,12 @@ def test_families_without_a_match_are_known(text: str, families: Sequence[str]) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("softmax and", "a word is missing"),
+        ("softmax and", "a word is missing at the end"),
         ("or fft", "a word is missing before 'or'"),
         ("(fft", "not closed"),
         ("fft)", "expected 'and' or 'or', got ')'"),
         ("soft max", "expected 'and' or 'or', got 'max'"),
-        ("not", "a word is missing"),
+        ("not", "a word is missing at the end"),
     ],
 )
 def test_malformed_patterns_are_refused(text: str, message: str) -> None:

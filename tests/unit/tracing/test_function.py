@@ -128,7 +128,9 @@ def test_static_arguments_are_compared_by_content() -> None:
     assert f(X, np.array([0, 1])).shape == (6, 4)
     assert f(X, [1, 0]).shape == (4, 6)
     assert f.cache_info().misses == 3
-    with pytest.raises(rlx.RlxError, match="static_argnames contains 'axis'"):
+    with pytest.raises(
+        rlx.RlxError, match="static_argnames contains the unknown argument 'axis'"
+    ):
         trace_on_cpu(lambda x, axes: x, static_argnames=["axis"])
 
 
@@ -330,7 +332,7 @@ def test_results_without_arrays_and_unchanged_arguments() -> None:
 def test_unhashable_static_arguments_are_refused() -> None:
     """Mutable arguments that are no arrays are refused by name."""
     f = trace_on_cpu(lambda x, options: x)
-    with pytest.raises(rlx.RlxError, match=r"options\['a'\]: a set"):
+    with pytest.raises(rlx.RlxError, match=r"options\['a'\]: \{1, 2\} is a set"):
         f(X, {"a": {1, 2}})
     deep: Any = X
     for _ in range(60):
@@ -341,7 +343,7 @@ def test_unhashable_static_arguments_are_refused() -> None:
         rlx.function(lambda x: x, precision="f64")
     with pytest.raises(rlx.RlxError, match="maxsize"):
         rlx.function(lambda x: x, maxsize=0)
-    with pytest.raises(rlx.RlxError, match="expected a function on arrays"):
+    with pytest.raises(rlx.RlxError, match="expected a function that accepts arrays"):
         rlx.function(3)  # type: ignore[call-overload]
 
 

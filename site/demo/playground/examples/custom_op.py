@@ -22,7 +22,7 @@ values = np.linspace(-6, 6, 301, dtype=np.float32)
 results = {}
 for device in ("cpu", "webgpu"):
     if not rlx.is_available(device):
-        print(f"{device}: not here")
+        print(f"{device}: not available")
         continue
     compiled = await rlx.Session(device).compile_async(g)
     results[device] = await compiled.run_async({"x": values})
@@ -38,6 +38,6 @@ plot(
     squash,
     tanh,
     shifted,
-    title="An op of one's own",
+    title="A custom op",
     labels=["squash", "tanh", "2y + 1"],
 )

@@ -25,13 +25,13 @@ X = rng.standard_normal((64, 256), dtype=np.float32)
 print("ran on", runner.last_device.display)
 print(runner.explain())
 
-print("\nthe same graph by a chain: WebGPU first, NumPy if that fails")
+print("\nthe same graph with a chain: WebGPU first, NumPy if it fails")
 device, (chained,) = runner.run_try(["webgpu", "cpu"], {"x": X})
 for attempt in runner.attempts:
     print(" ", attempt)
 print("  largest difference:", np.abs(best - chained).max())
 
-print("\nwhat each device makes of it")
+print("\nwhich devices can run it")
 for row in runner.report():
     status = "can run it" if row.supports_graph else row.blocker
     print(f"  {row.device.label:8} {status[:90]}")

@@ -31,8 +31,8 @@ attempts = {
     "not a number": lambda: rlx.welch_peaks(broken, fs=250, nperseg=256),
     "float64 on a GPU": lambda: rlx.welch_peaks(x.astype(float), device="webgpu"),
     "a device that does not exist": lambda: rlx.Session("webgup"),
-    "shapes that do not fit": mismatched_shapes,
-    "a name that is not there": unknown_name,
+    "shapes that do not match": mismatched_shapes,
+    "an unknown name": unknown_name,
 }
 for label, attempt in attempts.items():
     try:

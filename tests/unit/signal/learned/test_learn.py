@@ -230,7 +230,7 @@ def test_invalid_settings_are_refused(change: dict[str, Any], words: str) -> Non
         (np.zeros((2, 9000)), "silent"),
         (
             np.full((2, 9000), np.nan),
-            "recording 0, channel 0 is nan at sample 0; 18000",
+            "channel 0 of recording 0 is nan at sample 0; 18000",
         ),
         (np.ones((1, 1000)), "training segments and 0 test rows"),
         ("night.edf", "learn a transform"),
@@ -245,7 +245,10 @@ def test_first_non_finite_sample_is_named() -> None:
     """The earliest bad sample in any channel is named."""
     x = training_recordings().copy()
     x[2, 700], x[0, 900] = -np.inf, np.nan
-    message = "recording 1, channel 2 is -inf at sample 700; 2 of its 72000 samples"
+    message = (
+        "channel 2 of recording 1 is -inf at sample 700; 2 of the recording's "
+        "72000 samples"
+    )
     with pytest.raises(NotFinite, match=message):
         rlx.learn_welch([training_recordings(), x], FS, **LEARN_OPTIONS)
 

@@ -204,9 +204,9 @@ MALFORMED_FILES: dict[str, tuple[Callable[[Any, TensorTable], bytes], str]] = {
         with_replaced_tensor("more", "F64", np.ones(2)),
         "unknown tensor 'more'",
     ),
-    "no window": (without_tensor("window"), "tensor window is missing"),
-    "no gates": (without_tensor("gates"), "tensor gates is missing"),
-    "no weights": (without_tensor("weights"), "tensor weights is missing"),
+    "no window": (without_tensor("window"), "tensor 'window' is missing"),
+    "no gates": (without_tensor("gates"), "tensor 'gates' is missing"),
+    "no weights": (without_tensor("weights"), "tensor 'weights' is missing"),
     "other gates": (with_closed_gates, "transforms|phases|weights"),
     "a program of gigabytes": (with_huge_program, "weights for 32,769 bins"),
 }

@@ -27,14 +27,14 @@ from rlxweb.recipes.fft_in_place_wgsl import (
     in_place_passes,
     lane_loop,
 )
-from rlxweb.recipes.fft_plans import RowPlanBuilder
-from rlxweb.recipes.fft_variants import (
+from rlxweb.recipes.fft_kernel_variants import (
     MAX_WORKGROUP_RADIX,
     load_shared,
     store_shared,
     workgroup_radices,
     workgroup_size_near,
 )
+from rlxweb.recipes.fft_plans import RowPlanBuilder
 from rlxweb.recipes.welch_parameters import WelchParameters, welch_parameters
 from rlxweb.recipes.wgsl_entry_point import MAIN_TEXT
 

@@ -24,7 +24,7 @@ from rlxweb.ir.lowering import (
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import normalize_sorted_axes
 from rlxweb.limits import Limits
-from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.reduce_plans import (
     REDUCTION_KINDS,
     ReductionKind,

@@ -17,7 +17,7 @@ from rlxweb.ir.shape import numel
 from rlxweb.limits import Limits
 from rlxweb.recipes.conv_plan import conv_tile_source as tile_text
 from rlxweb.recipes.conv_pool_windows import sliding_windows
-from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 
 SMALL_TILE_ROWS = 8
 """Channels of a small tile, at four positions each."""

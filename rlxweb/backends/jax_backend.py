@@ -25,7 +25,7 @@ from rlxweb.backends.protocol import Backend
 from rlxweb.backends.traced_array_backend import TracedArrayBackend
 from rlxweb.ir.dtype import DType
 
-INSTALL = "pip install 'rlxweb[jax]'; for your accelerator: docs.jax.dev, installation"
+INSTALL = "pip install 'rlxweb[jax]'; for accelerators see docs.jax.dev, Installation"
 library_threads = LibraryForkGuard("JAX")
 
 

@@ -26,9 +26,12 @@ from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import Limits
 from rlxweb.recipes.fft_plans import RowPlanBuilder
 from rlxweb.recipes.gather_topk_scan_plans import peaks_dispatch
-from rlxweb.recipes.merge_sort_variants import MergeSortPlanner
+from rlxweb.recipes.merge_sort_kernel_variants import MergeSortPlanner
 from rlxweb.recipes.sort_searchsorted_plans import SortLines
-from rlxweb.recipes.topk_variants import MIN_WORKGROUP_SIZE, plan_topk_per_workgroup
+from rlxweb.recipes.topk_kernel_variants import (
+    MIN_WORKGROUP_SIZE,
+    plan_topk_per_workgroup,
+)
 from rlxweb.recipes.wgsl_entry_point import MAIN_LINES
 
 _PAIR_SHADER = "\n".join(

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from rlxweb.backends.array_kernel_variants import (
+    frame_view_variants,
+    is_float_along_last_axis,
+)
 from rlxweb.backends.array_library_convolutions import torch_convolution
-from rlxweb.backends.array_variants import frame_view_variants, is_float_along_last_axis
 from rlxweb.host.numpy_variants import ArrayVariant
 from rlxweb.ir.op import Attrs
 

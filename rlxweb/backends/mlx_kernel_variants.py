@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.backends.array_variants import (
+from rlxweb.backends.array_kernel_variants import (
     frame_view_variants,
     is_float_along_last_axis,
     is_plain_attention,

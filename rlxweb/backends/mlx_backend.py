@@ -25,7 +25,7 @@ from rlxweb.backends.array_library_import import (
     find_device_index,
     import_library,
 )
-from rlxweb.backends.mlx_variants import mlx_variants
+from rlxweb.backends.mlx_kernel_variants import mlx_variants
 from rlxweb.backends.protocol import Array, Backend
 from rlxweb.backends.traced_array_backend import TracedArrayBackend
 from rlxweb.errors import AdapterMissing

@@ -26,16 +26,16 @@ from rlxweb.recipes.fft_cooperative_wgsl import (
     cooperative_transform,
     fit_cooperative_fft,
 )
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.fft_plans import RowPlanBuilder
-from rlxweb.recipes.fft_variants import VariantPlanRule
-from rlxweb.recipes.power_peaks_variants import add_power_peaks, plan_ranking
+from rlxweb.recipes.power_peaks_kernel_variants import add_power_peaks, plan_ranking
 from rlxweb.recipes.welch_cooperative_outputs import (
     CooperativeOutput,
     CooperativePeakOutput,
     CooperativePowerOutput,
 )
 from rlxweb.recipes.welch_parameters import WelchParameters
-from rlxweb.recipes.welch_workgroup_variants import (
+from rlxweb.recipes.welch_workgroup_kernel_variants import (
     SegmentPairReader,
     bin_weight_wgsl,
     fused_welch_parameters,

@@ -20,11 +20,11 @@ from rlxweb.backends.array_library_import import (
     import_library,
 )
 from rlxweb.backends.protocol import Array, Backend
-from rlxweb.backends.torch_variants import torch_variants
+from rlxweb.backends.torch_kernel_variants import torch_variants
 from rlxweb.errors import AdapterMissing
 from rlxweb.ir.dtype import DType
 
-INSTALL = "pip install 'rlxweb[torch]'; a build for your GPU: pytorch.org/get-started"
+INSTALL = "pip install 'rlxweb[torch]'; for GPU builds see pytorch.org/get-started"
 # Its unsigned integers can be stored, not added, compared or sorted.
 SUPPORTED_DTYPES = frozenset(DType) - {DType.U32, DType.U64}
 # Kinds of which there is one, and its name.
@@ -104,7 +104,7 @@ def _find_device(torch: Any, kind: str, adapter: str, context: str) -> Any:
             hint=INSTALL,
         )
     if not torch.cuda.is_available():
-        raise AdapterMissing(context, "PyTorch finds no such GPU", hint=INSTALL)
+        raise AdapterMissing(context, f"PyTorch finds no {built_for} GPU", hint=INSTALL)
     names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return torch.device("cuda", find_device_index(context, names, adapter))
 

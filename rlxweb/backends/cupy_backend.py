@@ -23,8 +23,8 @@ from rlxweb.backends.array_library_import import (
     find_device_index,
     import_library,
 )
+from rlxweb.backends.cupy_kernel_variants import cupy_variants
 from rlxweb.backends.cupy_region_codegen import build_region_kernel
-from rlxweb.backends.cupy_variants import cupy_variants
 from rlxweb.backends.protocol import Backend, DeviceBuffer
 from rlxweb.compile.plan import PlanStep
 from rlxweb.errors import AdapterMissing

@@ -34,7 +34,7 @@ from distributed.versions import VersionMismatchWarning
 from rlxweb.argument_hints import Advice, Blank
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import ClusterError, UsageError
-from rlxweb.jobs.child_processes import ChildProcessTracker
+from rlxweb.jobs.child_process_tracker import ChildProcessTracker
 
 CONNECT_TIMEOUT_S = 8
 """Seconds to wait for a connection to a scheduler."""
@@ -89,7 +89,7 @@ def connect_to_scheduler(address: str, notify: Notify) -> Iterator[Client]:
         issubclass(warning.category, VersionMismatchWarning)
         for warning in caught_warnings
     ):
-        notify("the versions of Dask packages on the cluster and here differ")
+        notify("the cluster and this machine have different versions of Dask packages")
     try:
         yield client
     finally:
@@ -278,9 +278,9 @@ def _check_memory(n_workers: int) -> None:
         raise UsageError(
             f"start {n_workers} workers on this machine",
             f"each worker would have {MEMORY_LIMIT // n_workers >> 20} MiB of memory",
-            f"a worker needs {MIN_WORKER_NBYTES >> 20} MiB, so at most {max_workers} "
-            "fit on this machine",
-            "start at most one worker per processor core",
+            f"a worker needs {MIN_WORKER_NBYTES >> 20} MiB, so at most "
+            f"{max_workers} workers fit on this machine",
+            "start fewer workers, at most one per processor core",
         )
 
 
@@ -314,7 +314,8 @@ def _connect_client(address: str) -> Client:
         raise ClusterError(
             context,
             f"the server is not a compatible scheduler ({_error_text(error)})",
-            hint="use the address that `dask scheduler` prints, and its Dask version",
+            hint="use the address that `dask scheduler` prints, and install the "
+            "scheduler's Dask version on this machine",
         ) from error
     except (ValueError, TypeError, RuntimeError) as error:
         raise ClusterError(

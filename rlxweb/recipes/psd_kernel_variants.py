@@ -16,7 +16,7 @@ from rlxweb.ir.lowering import BufferRef, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape import numel
 from rlxweb.limits import Limits
-from rlxweb.recipes.fft_variants import VariantPlanRule
+from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 
 WINDOW_REF = BufferRef("in", 1)
 
