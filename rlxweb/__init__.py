@@ -17,6 +17,7 @@ from rlxweb.lazy_names import (
 )
 
 if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
+    from rlxweb.adc_samples import Digital as Digital
     from rlxweb.choose.device_report import device_report as device_report
     from rlxweb.choose.resolve import fastest_device_for as fastest_device_for
     from rlxweb.device import Device as Device
@@ -28,31 +29,30 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.devices.availability import is_available as is_available
     from rlxweb.devices.availability import open_async as open_async
     from rlxweb.devices.policy import DevicePolicy as DevicePolicy
-    from rlxweb.digital import Digital as Digital
     from rlxweb.errors import RlxError as RlxError
     from rlxweb.graphfile.safetensors_weights import load_weights as load_weights
     from rlxweb.io.recording_reader import read as read
-    from rlxweb.ir.dim import Dim as Dim
     from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
+    from rlxweb.ir.symbolic_dim import Dim as Dim
     from rlxweb.ir.tensor import Tensor as Tensor
     from rlxweb.ir.weight_quantization import quantize_weights as quantize_weights
     from rlxweb.ops.custom_op_registration import register_custom as register_custom
     from rlxweb.quantized_weights import Quantized as Quantized
     from rlxweb.quantized_weights import dequantize as dequantize
     from rlxweb.quantized_weights import quantize as quantize
+    from rlxweb.runtime.auto_device_session import FlexibleSession as FlexibleSession
     from rlxweb.runtime.compiled_graph import CompiledGraph as CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray as DeviceArray
     from rlxweb.runtime.device_array import put as put
     from rlxweb.runtime.device_array import put_async as put_async
     from rlxweb.runtime.device_benchmark import DeviceBenchResult as DeviceBenchResult
-    from rlxweb.runtime.device_router import DeviceRouter as DeviceRouter
-    from rlxweb.runtime.flexible_session import FlexibleSession as FlexibleSession
     from rlxweb.runtime.graph_devices import GraphDevices as GraphDevices
     from rlxweb.runtime.loaded_graph import LoadedGraph as LoadedGraph
     from rlxweb.runtime.loaded_graph import load as load
     from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
+    from rlxweb.runtime.throttle_aware_router import DeviceRouter as DeviceRouter
     from rlxweb.signal.aperiodic import aperiodic as aperiodic
     from rlxweb.signal.aperiodic_result import AperiodicFit as AperiodicFit
     from rlxweb.signal.band_power import BandPower as BandPower
@@ -118,11 +118,11 @@ _PUBLIC_NAMES = {
         "DeviceCandidate available_devices backends_manifest is_available open_async"
     ),
     "rlxweb.devices.policy": "DevicePolicy",
-    "rlxweb.digital": "Digital",
+    "rlxweb.adc_samples": "Digital",
     "rlxweb.errors": "RlxError",
     "rlxweb.graphfile.safetensors_weights": "load_weights",
     "rlxweb.io.recording_reader": "read",
-    "rlxweb.ir.dim": "Dim",
+    "rlxweb.ir.symbolic_dim": "Dim",
     "rlxweb.ir.dtype": "DType",
     "rlxweb.ir.graph": "Graph",
     "rlxweb.ir.weight_quantization": "quantize_weights",
@@ -132,8 +132,8 @@ _PUBLIC_NAMES = {
     "rlxweb.runtime.compiled_graph": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
     "rlxweb.runtime.device_benchmark": "DeviceBenchResult",
-    "rlxweb.runtime.device_router": "DeviceRouter",
-    "rlxweb.runtime.flexible_session": "FlexibleSession",
+    "rlxweb.runtime.throttle_aware_router": "DeviceRouter",
+    "rlxweb.runtime.auto_device_session": "FlexibleSession",
     "rlxweb.runtime.graph_devices": "GraphDevices",
     "rlxweb.runtime.loaded_graph": "LoadedGraph load",
     "rlxweb.runtime.profile": "Profile",
@@ -185,8 +185,8 @@ _PUBLIC_DEVICES_NAMES = {
     ),
     "rlxweb.errors": "DeviceFallbackError",
     "rlxweb.runtime.device_benchmark": "DeviceBenchResult benchmark_devices warm_all",
-    "rlxweb.runtime.device_router": "DeviceRouter",
-    "rlxweb.runtime.flexible_session": "FlexibleSession",
+    "rlxweb.runtime.throttle_aware_router": "DeviceRouter",
+    "rlxweb.runtime.auto_device_session": "FlexibleSession",
     "rlxweb.runtime.graph_devices": "GraphDevices graph_param_names",
 }
 _PUBLIC_SUBMODULES = ("io", "onnx", "ops", "plot", "rlx")

@@ -18,8 +18,8 @@ from rlxweb.errors import RlxError, shown
 
 NOT_REGULAR: Final = "not a regular file"
 _REFERENCE_RULE: Final = (
-    "a referenced file must be in the header's folder or below it: no absolute "
-    "path, drive, backslash or '..'"
+    "a referenced file must be in the header's folder or below it, and its name may "
+    "have no absolute path, drive, backslash or '..'"
 )
 _REFERENCE_HINT: Final = (
     "move or link the file into the header's folder, and write only its file name in "

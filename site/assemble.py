@@ -18,15 +18,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from assembly.demo_export import add_export
 from assembly.demo_models import MODEL_WRITERS, add_models
+from assembly.export_demo_plan import add_export
 from assembly.external_url_check import refuse_external_urls
-from assembly.manual import build_manual, copy_folder
+from assembly.manual_build import build_manual, copy_folder
 from assembly.output_folder_swap import refuse_foreign, swap_folders, write_manifest
 from assembly.page_content_policy import add_policy, refuse_inline
-from assembly.pins import PYODIDE_VERSION, ROOT
 from assembly.progress import display_path, format_size, print_progress
-from assembly.pyodide_files import FileSources, find_core
+from assembly.pyodide_downloads import FileSources, find_core
+from assembly.pyodide_version_pin import PYODIDE_VERSION, ROOT
 from assembly.runtime_folder import fill_runtime
 from assembly.serve import serve
 from assembly.static_host_config import write_host_files

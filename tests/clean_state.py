@@ -24,7 +24,7 @@ from rlxweb.calibration import cache_folder
 from rlxweb.calibration.calibration_store import calibration_store
 from rlxweb.calibration.observed_run_corrections import corrections
 from rlxweb.calibration.profitability import profitability_policy
-from rlxweb.choose.recent_picks import recent_picks
+from rlxweb.choose.device_pick_cache import recent_picks
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.op import Op, registry
 from tests.fake_gpu_port import FakePort

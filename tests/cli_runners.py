@@ -163,10 +163,10 @@ def run_forked(
     package.
 
     What a fork cannot have is for a fresh interpreter: variables that Python reads when
-    it starts, unless they are common to several runs. `tests/fork_server.py` says what
-    else it does not show.
+    it starts, unless they are common to several runs. `tests/pytest_fork_server.py`
+    says what else it does not show.
     """
-    from tests.fork_server import (
+    from tests.pytest_fork_server import (
         ForkedProcess,
         find_server,
     )  # there are no sockets in WASM
@@ -201,7 +201,7 @@ def running_program(
 
     It ends with the block at the latest. Variables that are given empty are not there.
     """
-    from tests.fork_server import ForkedProcess, find_server
+    from tests.pytest_fork_server import ForkedProcess, find_server
 
     arguments = [str(arg) for arg in args]
     defined = subprocess_environment(**env).items()

@@ -27,16 +27,22 @@ import pytest
 
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest, BufferRange, DeviceFacts, Dispatch, GpuPort
+from rlxweb.gpu.port_protocol import (
+    AdapterRequest,
+    BufferRange,
+    DeviceFacts,
+    Dispatch,
+    GpuPort,
+)
 from tests import xdist_worker_values
 
 PLUGINS = (
     "cli_runners",
-    "deadlines",
-    "missing_libraries",
-    "fork_server",
-    "hidden_event_loop",
-    "leftovers",
+    "pytest_timeouts",
+    "skip_missing_libraries",
+    "pytest_fork_server",
+    "playwright_event_loop",
+    "thread_process_leak_check",
     "clean_state",
     "suite_tiers",
     "duration_report",

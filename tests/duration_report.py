@@ -2,7 +2,7 @@
 
 For each test and each fixture the wall time and the processor time are taken; the
 processor time is this process's and that of the child processes that ended meanwhile,
-with those that `tests/fork_server.py` forked, which are not counted as started.
+with those that `tests/pytest_fork_server.py` forked, which are not counted as started.
 A browser that lives on is counted by its wall time only. The record is JSON:
 `{"tests": {node id: [wall s, CPU s, processes started]},
 "fixtures": {name: [wall s, CPU s, times made]}}`.
@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests import xdist_worker_values
-from tests.leftovers import started_count
+from tests.thread_process_leak_check import started_count
 
 N_SHOWN = 40
 
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _wall_and_cpu_time() -> tuple[float, float]:
     process_times = os.times()
-    fork_server = sys.modules.get("tests.fork_server")
+    fork_server = sys.modules.get("tests.pytest_fork_server")
     forked_cpu_s = sum(fork_server.USED_S) if fork_server else 0.0
     return time.perf_counter(), sum(process_times[:4]) + forked_cpu_s
 

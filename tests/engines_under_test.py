@@ -29,10 +29,10 @@ from rlxweb.backends.reference_comparison import (
 )
 from rlxweb.backends.torch_backend import open_torch
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_pipelines import PipelineCache
+from rlxweb.backends.webgpu_pipeline_cache import PipelineCache
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest, BufferUsage, Command
+from rlxweb.gpu.port_protocol import AdapterRequest, BufferUsage, Command
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits

@@ -2,8 +2,8 @@
 
 Copies and clears are executed; a dispatch is recorded, and executed when a Python
 kernel was given for its source. Every rule of WebGPU that a plan can break is checked
-(`validation.py`). A list of failures makes chosen calls fail the way devices do; the
-clock is pretended, so a time-out costs no time. Knows no tensor and no driver.
+(`command_validation.py`). A list of failures makes chosen calls fail the way devices
+do; the clock is pretended, so a time-out costs no time. Knows no tensor and no driver.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from rlxweb.errors import (
     ShaderRejected,
     UsageError,
 )
-from rlxweb.gpu import validation
-from rlxweb.gpu.port import (
+from rlxweb.gpu import command_validation
+from rlxweb.gpu.port_base import PortBase
+from rlxweb.gpu.port_protocol import (
     AdapterRequest,
     BindingAccess,
     BufferClear,
@@ -31,7 +32,6 @@ from rlxweb.gpu.port import (
     DeviceFacts,
     Dispatch,
 )
-from rlxweb.gpu.port_base import PortBase
 from rlxweb.limits import Limits
 
 FailureKind = Literal[
@@ -153,7 +153,7 @@ class FakePort(PortBase):
         self, nbytes: int, usage: BufferUsage, *, is_host_written: bool = False
     ) -> int:
         self._begin_call("buffer")
-        checked = validation.check_buffer(nbytes, usage, self.facts.limits)
+        checked = command_validation.check_buffer(nbytes, usage, self.facts.limits)
         handle = self._new_handle("buffers")
         self._bytes[handle] = bytearray(checked.nbytes)
         if is_host_written:
@@ -163,7 +163,7 @@ class FakePort(PortBase):
 
     def write(self, handle: int, offset: int, data: memoryview) -> None:
         self._begin_call("write")
-        flat, tail = validation.check_write(
+        flat, tail = command_validation.check_write(
             handle, offset, data, self._handle_table.buffer_facts
         )
         padded = bytes(flat) + tail
@@ -179,7 +179,7 @@ class FakePort(PortBase):
     ) -> int:
         self._begin_call("pipeline", source)
         order = tuple(layout)
-        validation.check_pipeline(source, order, constants, self.facts.limits)
+        command_validation.check_pipeline(source, order, constants, self.facts.limits)
         if "fn main(" not in source:
             raise ShaderRejected(
                 "compile a shader", "there is no entry point `main`", source=source
@@ -204,7 +204,9 @@ class FakePort(PortBase):
 
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
         self._begin_call("read")
-        validation.check_read(handle, offset, nbytes, self._handle_table.buffer_facts)
+        command_validation.check_read(
+            handle, offset, nbytes, self._handle_table.buffer_facts
+        )
         return memoryview(bytearray(self._bytes[handle][offset : offset + nbytes]))
 
     def destroy(self, handle: int) -> None:

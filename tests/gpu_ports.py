@@ -27,7 +27,7 @@ from rlxweb.errors import (
     ShaderRejected,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
 from tests.fake_gpu_port import FailureKind, FakePort, InjectedFailure
 

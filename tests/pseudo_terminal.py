@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from tests.cli_runners import ROOT, subprocess_environment
-from tests.fork_server import ForkedProcess, find_server
+from tests.pytest_fork_server import ForkedProcess, find_server
 
 WAIT_S = 100.0
 

@@ -51,8 +51,8 @@ NOT_QUICK = (
     "ops/test_fft_lengths",
     "ops/test_epilogues",
     "ops/test_gpu_kernel_shapes",
-    "unit/backends/test_entry_points",
-    "unit/backends/test_howto_engine",
+    "unit/backends/test_plugin_entry_points",
+    "unit/backends/test_howto_page_engine",
     "unit/calibration/",
     "unit/cli/test_bench",
     "unit/cli/test_calibrate",
@@ -89,7 +89,7 @@ NOT_QUICK = (
     "ops/test_norms_vs_torch",
     "ops/test_resize_vs_torch",
     "ops/test_grouped_matmul_selective_scan",
-    "ops/test_transformer_ops",
+    "ops/test_rotary_gated_units_lora",
     "ops/test_conv_pool_vs_torch",
 )
 """Prefixes of the paths of files that take too long for the quick tier."""

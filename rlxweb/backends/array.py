@@ -48,7 +48,7 @@ from rlxweb.cancellation import cancellation_check
 from rlxweb.compile.plan import Plan, PlanStep
 from rlxweb.compile.target import Target
 from rlxweb.errors import OutOfMemory
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose, Leaf

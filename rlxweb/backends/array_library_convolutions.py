@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.recipes.conv_pool_windows import sliding_windows

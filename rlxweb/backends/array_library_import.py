@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from rlxweb.errors import AdapterMissing, RlxError
-from rlxweb.library_versions import installed_version, version_problem
+from rlxweb.required_library_versions import installed_version, version_problem
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.backends.array_device_arrays import LibraryArray
 from rlxweb.backends.protocol import read_only_view
 from rlxweb.ir.graph import Node

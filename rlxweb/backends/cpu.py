@@ -26,8 +26,14 @@ from rlxweb.backends.cpu_native_attention import attention_kernels
 from rlxweb.backends.cpu_native_attention import (
     prefers_fused_attention as joins_compiled,
 )
+from rlxweb.backends.cpu_native_conv_phase_split import phase_kernels
 from rlxweb.backends.cpu_native_convolution import CONV_VARIANTS as CONVOLUTIONS
 from rlxweb.backends.cpu_native_convolution import conv_kernels
+from rlxweb.backends.cpu_native_elementwise import (
+    RegionCall,
+    compilable_region,
+    region_kernels,
+)
 from rlxweb.backends.cpu_native_matmul import matmul_kernels
 from rlxweb.backends.cpu_native_matmul_epilogue import MATMUL_VARIANTS as PRODUCTS
 from rlxweb.backends.cpu_native_matmul_epilogue import (
@@ -36,7 +42,6 @@ from rlxweb.backends.cpu_native_matmul_epilogue import (
     fuse_epilogue,
     has_epilogue,
 )
-from rlxweb.backends.cpu_native_phase_split import phase_kernels
 from rlxweb.backends.cpu_native_program import (
     CONSTANT_OPS,
     UnitCalls,
@@ -48,14 +53,9 @@ from rlxweb.backends.cpu_native_recurrence import RECURRENCE_VARIANTS as RECURRE
 from rlxweb.backends.cpu_native_recurrence import RecurrenceCall, recurrence_kernels
 from rlxweb.backends.cpu_native_reductions import REDUCTION_VARIANTS as REDUCTIONS
 from rlxweb.backends.cpu_native_reductions import reduction_kernels
-from rlxweb.backends.cpu_native_regions import (
-    RegionCall,
-    compilable_region,
-    region_kernels,
-)
 from rlxweb.backends.cpu_native_softmax_norms import SOFTMAX_NORM_VARIANTS as LINES
 from rlxweb.backends.cpu_native_softmax_norms import softmax_norm_kernels
-from rlxweb.backends.cpu_numpy_regions import NumpyRegion
+from rlxweb.backends.cpu_numpy_elementwise import NumpyRegion
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.backends.wasm_attention import ATTENTION_VARIANTS as ATTENTION_IN_THE_TAB
 from rlxweb.backends.wasm_attention import should_fuse_attention as joins_in_the_tab
@@ -67,8 +67,8 @@ from rlxweb.backends.wasm_web_worker_matmul import (
 )
 from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.compile.plan import Plan, PlanStep
+from rlxweb.host.numpy_op_variants import NUMPY_VARIANTS, ArrayVariant
 from rlxweb.host.numpy_pooling import POOL_VARIANTS as POOLS
-from rlxweb.host.numpy_variants import NUMPY_VARIANTS, ArrayVariant
 from rlxweb.host.wasm_matmul import WasmMatmul
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.packed_weight_cache import ConstantOperandTracker, PackCache
-from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType

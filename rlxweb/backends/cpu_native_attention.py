@@ -17,8 +17,8 @@ from rlxweb.backends.cpu_native_softmax_norms import (
     softmax_norm_kernels,
 )
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.host.numpy_variants import ArrayVariant
-from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.numpy_op_variants import ArrayVariant
+from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType
@@ -28,7 +28,10 @@ from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
 from rlxweb.machine.job_calling_convention import pack_arguments
 from rlxweb.ops.attention import apply_mask, split_heads
-from rlxweb.recipes.attention_sizes import AttentionSizes, infer_attention_sizes
+from rlxweb.recipes.attention_operand_shapes import (
+    AttentionSizes,
+    infer_attention_sizes,
+)
 
 MIN_ELEMENTS: Final = 1 << 11
 """Elements of a result from which one native call is faster than several NumPy calls.

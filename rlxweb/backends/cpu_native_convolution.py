@@ -16,20 +16,20 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.backends.cpu_native_conv_phase_split import PhaseSplitCall
 from rlxweb.backends.cpu_native_im2col import MAX_OFFSETS, Im2colConvCall, im2col_tiling
 from rlxweb.backends.cpu_native_matmul import matmul_into, matmul_kernels
-from rlxweb.backends.cpu_native_phase_split import PhaseSplitCall
 from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_convolution import NumpyConvolution
-from rlxweb.host.numpy_variants import ArrayVariant
-from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.numpy_op_variants import ArrayVariant
+from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.stride_phase_split import phase_lengths, tap_offsets
 from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.host.wasm_convolution import WasmConvolution
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode

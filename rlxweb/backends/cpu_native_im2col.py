@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.backends.cpu_native_elementwise import RegionSpec
 from rlxweb.backends.cpu_native_matmul import (
     GatherTables,
     MatmulEpilogue,
@@ -26,11 +27,10 @@ from rlxweb.backends.cpu_native_matmul_epilogue import (
     CompiledMatmulCall,
     can_be_epilogue,
 )
-from rlxweb.backends.cpu_native_regions import RegionSpec
 from rlxweb.host.numpy_convolution import pad_for_windows
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import row_major_strides
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.recipes.conv_plan import ConvolutionShape
 
 Array = NDArray[Any]

@@ -15,15 +15,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_native_regions import (
+from rlxweb.backends.cpu_native_elementwise import (
     RegionCode,
     RegionSpec,
 )
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.thread_tasks import usable_cpus
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode

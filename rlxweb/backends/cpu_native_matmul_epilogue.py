@@ -16,6 +16,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.backends.cpu_elementwise_codegen import VALUE_KINDS, unsupported_reason
+from rlxweb.backends.cpu_native_elementwise import (
+    RegionCall,
+    RegionCode,
+    RegionSpec,
+    region_kernels,
+    region_row_layout,
+)
 from rlxweb.backends.cpu_native_matmul import (
     BoundEpilogue,
     GatherTables,
@@ -29,22 +37,14 @@ from rlxweb.backends.cpu_native_matmul import (
     run_matmul,
     tiling_for,
 )
-from rlxweb.backends.cpu_native_regions import (
-    RegionCall,
-    RegionCode,
-    RegionSpec,
-    region_kernels,
-    region_row_layout,
-)
 from rlxweb.backends.cpu_packed_weights import PANEL_CACHE
-from rlxweb.backends.cpu_region_codegen import VALUE_KINDS, unsupported_reason
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.packed_weight_cache import ConstantOperandTracker
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.machine.llvm_matmul import MAX_OPERANDS
 
 Array = NDArray[Any]

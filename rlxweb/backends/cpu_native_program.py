@@ -20,13 +20,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_native_regions import (
+from rlxweb.backends.cpu_elementwise_codegen import unsupported_reason
+from rlxweb.backends.cpu_native_elementwise import (
     RegionCode,
     RegionSpec,
     region_kernels,
 )
-from rlxweb.backends.cpu_region_codegen import unsupported_reason
-from rlxweb.backends.index_table_views import (
+from rlxweb.backends.data_movement_index_tables import (
     WORD_DTYPES,
     MemoryBlock,
     gather_values,
@@ -43,7 +43,7 @@ from rlxweb.host.compiled_welch import array_address
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry
-from rlxweb.ir.shape import normalize_sorted_axes
+from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache, WasmJitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode

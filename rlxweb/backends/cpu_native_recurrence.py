@@ -25,7 +25,7 @@ from rlxweb.backends.cpu_recurrence_codegen import (
 )
 from rlxweb.host import numpy_recurrent_networks
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.packed_weight_cache import ConstantOperandTracker
 from rlxweb.host.thread_tasks import Task, run_tasks
 from rlxweb.ir.dtype import DType

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from rlxweb.host import numpy_fast_float32_sums
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.host.numpy_variants import ArrayVariant
-from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.numpy_op_variants import ArrayVariant
+from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
-from rlxweb.ir.shape import Shape, normalize_sorted_axes
+from rlxweb.ir.shape_arithmetic import Shape, normalize_sorted_axes
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from rlxweb.host.cache_blocked_ops import blocked_op
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.host.numpy_variants import ArrayVariant
-from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.numpy_op_variants import ArrayVariant
+from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rlxweb.backends.cpu_region_codegen import wgsl_library_for
+from rlxweb.backends.cpu_elementwise_codegen import wgsl_library_for
 from rlxweb.machine.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.machine.llvm_builder import IntValue, IRBuilder, Value, VectorType
-from rlxweb.machine.llvm_lowering import LlvmLowering
-from rlxweb.machine.wgsl_lowering import LoweredValue, TypedValue
 from rlxweb.machine.wgsl_parser import WgslLibrary, parse_expression, parse_library
+from rlxweb.machine.wgsl_to_instructions import LoweredValue, TypedValue
+from rlxweb.machine.wgsl_to_llvm import LlvmLowering
 from rlxweb.recipes.recurrent_cell_wgsl import (
     GRU_BLEND_WGSL,
     RecurrentNetwork,

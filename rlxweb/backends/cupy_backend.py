@@ -1,11 +1,11 @@
 """CuPy backend: CUDA and ROCm by cuFFT and cuBLAS, or hipFFT and rocBLAS.
 
 Imported when one of its devices is opened and never before. Elementwise regions are one
-generated kernel each (`cupy_region_codegen.py`), Welch estimates and lines are kernels
-beside cuFFT (`cupy_variants.py`); memory comes from CuPy's own pool. All of an engine's
-work goes through one stream of its own, whatever stream its callers are in: what one
-thread left is there for the next, and it overlaps with what others do. Not run on a GPU
-yet.
+generated kernel each (`cupy_elementwise_codegen.py`), Welch estimates and lines are
+kernels beside cuFFT (`cupy_kernel_variants.py`); memory comes from CuPy's own pool. All
+of an engine's work goes through one stream of its own, whatever stream its callers are
+in: what one thread left is there for the next, and it overlaps with what others do. Not
+run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rlxweb.backends.array_library_import import (
     find_device_index,
     import_library,
 )
+from rlxweb.backends.cupy_elementwise_codegen import build_region_kernel
 from rlxweb.backends.cupy_kernel_variants import cupy_variants
-from rlxweb.backends.cupy_region_codegen import build_region_kernel
 from rlxweb.backends.protocol import Backend, DeviceBuffer
 from rlxweb.compile.plan import PlanStep
 from rlxweb.errors import AdapterMissing

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.backends.array_kernel_variants import is_float_along_last_axis
 from rlxweb.backends.cupy_kernels import MAX_BLOCK_THREADS, cuda_source
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.recipes.welch_parameters import (

@@ -13,7 +13,7 @@ from rlxweb.backends.array_kernel_variants import (
     is_float_along_last_axis,
     is_plain_attention,
 )
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.ir.op import Attrs
 
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.cpu_native_regions import RegionCode, RegionSpec
-from rlxweb.backends.index_table_views import (
+from rlxweb.backends.cpu_native_elementwise import RegionCode, RegionSpec
+from rlxweb.backends.data_movement_index_tables import (
     PADDING_ELEMENTS,
     IndexedView,
     IndexTable,
@@ -29,7 +29,7 @@ from rlxweb.backends.index_table_views import (
 from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_convolution import im2col
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.shape import normalize_sorted_axes
+from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
 from rlxweb.machine.job_calling_convention import WORD_NBYTES
 from rlxweb.machine.llvm_native_program import ProductTile, product_tiles
 from rlxweb.recipes.conv_plan import convolution_shape

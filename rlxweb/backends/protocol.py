@@ -403,7 +403,7 @@ class Backend(ABC):
         Unsupported.
         """
         raise Unsupported(
-            f"set stricter limits on {self.name}",
+            f"setting stricter limits on {self.name}",
             "only wgpu devices support limits",
             hint="omit `limits`",
         )
@@ -421,7 +421,7 @@ def require_own_buffer(engine: Backend, kind: type[R], buffer: DeviceBuffer) -> 
     if isinstance(buffer, kind) and engine.holds(buffer):
         return buffer
     raise GraphError(
-        f"use an array on {engine.name}",
+        f"pass an array to {engine.name}",
         f"the array is on {buffer.engine.name}",
         "an engine can only use arrays on its own device",
         "copy the array to the host and put it on this engine",
@@ -435,10 +435,10 @@ def require_own_program(engine: Backend, kind: type[P], program: Program) -> P:
     if isinstance(program, kind) and program.engine is engine:
         return program
     maker = getattr(program, "engine", None)
-    maker_phrase = "" if maker is None else f" by {maker.name}"
+    maker_phrase = "" if maker is None else f", prepared by {maker.name}"
     raise GraphError(
         f"run '{program.plan.graph.name}' on {engine.name}",
-        f"the program was prepared as a {type(program).__name__}{maker_phrase}",
+        f"the program is of type {type(program).__name__}{maker_phrase}",
         f"this engine can only run its own {kind.__name__} objects",
         "run the program on the engine that prepared it",
     )

@@ -14,12 +14,12 @@ from importlib import invalidate_caches
 from typing import TYPE_CHECKING, Final
 
 from rlxweb.backends import library_detection
-from rlxweb.backends.entry_points import (
+from rlxweb.backends.library_detection import installation_check, torch_build_check
+from rlxweb.backends.plugin_entry_points import (
     InstalledBackends,
     clear_cache,
     installed_backends,
 )
-from rlxweb.backends.library_detection import installation_check, torch_build_check
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry_row import (
     AbsenceCheck,
@@ -33,7 +33,7 @@ from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
 
 if TYPE_CHECKING:
-    from rlxweb.gpu.port import BackendType
+    from rlxweb.gpu.port_protocol import BackendType
     from rlxweb.gpu.wgpu_libraries import WgpuLibrary
 
 
@@ -48,7 +48,7 @@ async def _open_browser_gpu(adapter: str) -> Backend:
     """Open the browser's WebGPU engine."""
     from rlxweb.backends.webgpu import WebGpuBackend
     from rlxweb.gpu.browser_port import BrowserPort
-    from rlxweb.gpu.port import AdapterRequest
+    from rlxweb.gpu.port_protocol import AdapterRequest
 
     port = BrowserPort()
     await port.open(AdapterRequest(name=adapter))
@@ -64,7 +64,7 @@ def _native_gpu_opener(
 
     async def open_backend(adapter: str) -> Backend:
         from rlxweb.backends.webgpu import WebGpuBackend
-        from rlxweb.gpu.port import AdapterRequest
+        from rlxweb.gpu.port_protocol import AdapterRequest
         from rlxweb.gpu.wgpu_port import WgpuPort
 
         port = WgpuPort(library=library)

@@ -13,7 +13,7 @@ from rlxweb.backends.array_kernel_variants import (
     is_float_along_last_axis,
 )
 from rlxweb.backends.array_library_convolutions import torch_convolution
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.ir.op import Attrs
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.wasm_softmax_norms_codegen import OP_BODIES, softmax_norm_module
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.machine.wasm_builder import IN_BROWSER, load_module
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from rlxweb.backends.cpu_region_codegen import wgsl_library_for
+from rlxweb.backends.cpu_elementwise_codegen import wgsl_library_for
 from rlxweb.machine.wasm_builder import WasmFunctionBuilder, encode_module
-from rlxweb.machine.wasm_lowering import REQUIRED_INCLUDES, WasmLowering
-from rlxweb.machine.wgsl_lowering import TypedValue
+from rlxweb.machine.wgsl_to_instructions import TypedValue
+from rlxweb.machine.wgsl_to_wasm import REQUIRED_INCLUDES, WasmLowering
 
 FUNCTION_ARGUMENTS: Final = ("x", "out", "rows", "n", "gamma", "beta", "room")
 """Addresses and numbers: `rows` lines of n floats, four at least, out not where x is.

@@ -14,10 +14,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.backends.cpu_native_elementwise import RegionSpec
 from rlxweb.backends.cpu_native_matmul import MatmulEpilogue
 from rlxweb.backends.cpu_native_matmul_epilogue import EpilogueCall, matmul_epilogue
-from rlxweb.backends.cpu_native_regions import RegionSpec
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.wasm_matmul import WasmMatmul, can_share, is_supported
 from rlxweb.host.web_worker_matmul import MAX_OPERANDS, WorkerEpilogue, supports_columns
 from rlxweb.host.web_workers import SharedMemoryBlock, available_web_workers
@@ -43,7 +43,7 @@ def _compile_shared_region(region: object) -> SharedRegion:
     """Compile a region for all Web Workers. Errors  Unsupported; MemoryError if the
     tables are full.
     """
-    from rlxweb.backends.wasm_region_codegen import region_module
+    from rlxweb.backends.wasm_elementwise_codegen import region_module
 
     assert isinstance(region, RegionSpec)
     region_arguments = region.graph, region.ids, region.reads, region.is_scalar

@@ -43,7 +43,7 @@ from rlxweb.backends.webgpu_kernel_selection import (
 )
 from rlxweb.backends.webgpu_latency_probes import WebGpuLatencyProbes
 from rlxweb.backends.webgpu_overlapped_runs import OverlappedRuns
-from rlxweb.backends.webgpu_pipelines import PipelineCache, TrustLevel
+from rlxweb.backends.webgpu_pipeline_cache import PipelineCache, TrustLevel
 from rlxweb.backends.webgpu_program import (
     OutputLocation,
     ReadbackLayout,
@@ -59,7 +59,7 @@ from rlxweb.compile.target import Target
 from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.errors import DeviceLost, SessionClosed
 from rlxweb.gpu.coroutine_runner import can_wait
-from rlxweb.gpu.port import BufferCopy, BufferRange, GpuPort
+from rlxweb.gpu.port_protocol import BufferCopy, BufferRange, GpuPort
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.limits import Limits

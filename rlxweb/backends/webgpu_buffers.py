@@ -12,9 +12,9 @@ from rlxweb.argument_hints import Advice
 from rlxweb.backends.protocol import Array, as_bytes
 from rlxweb.backends.webgpu_dtype_demotion import demoted_dtype
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.port import GpuPort
+from rlxweb.gpu.port_protocol import GpuPort
 from rlxweb.ir.op import TensorType
-from rlxweb.kernels.kernel_launch import element_nbytes
+from rlxweb.kernels.kernel_launch_records import element_nbytes
 from rlxweb.limits import Limits
 
 

@@ -36,10 +36,10 @@ from rlxweb.backends.webgpu_program import OutputLocation
 from rlxweb.compile.plan import DemotedValue, Plan
 from rlxweb.errors import DeviceLost, GraphError, SessionClosed
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.gpu.port import BufferCopy, BufferRange, GpuPort
+from rlxweb.gpu.port_protocol import BufferCopy, BufferRange, GpuPort
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import TensorType
-from rlxweb.kernels.kernel_launch import element_nbytes
+from rlxweb.kernels.kernel_launch_records import element_nbytes
 from rlxweb.limits import Limits
 
 
@@ -164,7 +164,8 @@ class WebGpuArrayStore:
         if self._port.lost:
             raise DeviceLost(
                 context,
-                f"the array was lost with {self._engine.name} ({self._port.lost})",
+                f"the array was lost with its device, {self._engine.name} "
+                f"({self._port.lost})",
                 "data on a device has no copy on the host",
                 "upload the array again",
             )

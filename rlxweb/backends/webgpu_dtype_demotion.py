@@ -15,7 +15,7 @@ from rlxweb.backends.protocol import Array
 from rlxweb.compile.plan import DemotedValue, Plan
 from rlxweb.errors import DTypeError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.value_range_rules import dtype_interval
 
 DEMOTED_DTYPES = {DType.I64: DType.I32, DType.U64: DType.U32, DType.F64: DType.F32}

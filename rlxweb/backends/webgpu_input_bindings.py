@@ -11,7 +11,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from rlxweb.gpu.port import BufferClear, BufferCopy, BufferRange, Command, Dispatch
+from rlxweb.gpu.port_protocol import (
+    BufferClear,
+    BufferCopy,
+    BufferRange,
+    Command,
+    Dispatch,
+)
 
 MIN_BIND_BYTES = 1 << 20
 """Bytes from which an array is bound at its first use. A smaller one is copied then:

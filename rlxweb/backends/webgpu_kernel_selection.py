@@ -21,7 +21,7 @@ from rlxweb.cost.graph_work import node_signature
 from rlxweb.cost.work_kinds import assumed_gpu
 from rlxweb.device import Device
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.port import DeviceFacts
+from rlxweb.gpu.port_protocol import DeviceFacts
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
@@ -39,7 +39,7 @@ from rlxweb.ir.lowering import (
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.kernels.elementwise_wgsl import copy_dispatch
 from rlxweb.kernels.epilogue import apply_epilogue, build_epilogue
-from rlxweb.kernels.kernel_launch import (
+from rlxweb.kernels.kernel_launch_records import (
     ComputeShader,
     KernelLaunch,
     MergedOperands,

@@ -12,7 +12,13 @@ from typing import Self
 from rlxweb.backends.protocol import LatencyProbe, LatencyProbes
 from rlxweb.backends.webgpu_buffers import free_handles
 from rlxweb.errors import DeviceError
-from rlxweb.gpu.port import BufferCopy, BufferRange, BufferUsage, Dispatch, GpuPort
+from rlxweb.gpu.port_protocol import (
+    BufferCopy,
+    BufferRange,
+    BufferUsage,
+    Dispatch,
+    GpuPort,
+)
 
 TRIVIAL_SHADER = """
 @group(0) @binding(0) var<storage, read_write> cells: array<u32>;

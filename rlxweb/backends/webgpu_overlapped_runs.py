@@ -22,7 +22,13 @@ from rlxweb.backends.webgpu_program import (
     WebGpuProgram,
 )
 from rlxweb.errors import LimitExceeded, OutOfMemory
-from rlxweb.gpu.port import BufferClear, BufferCopy, BufferRange, Command, GpuPort
+from rlxweb.gpu.port_protocol import (
+    BufferClear,
+    BufferCopy,
+    BufferRange,
+    Command,
+    GpuPort,
+)
 from rlxweb.limits import Limits
 
 

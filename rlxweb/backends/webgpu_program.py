@@ -30,7 +30,7 @@ from rlxweb.backends.webgpu_kernel_selection import KernelSelector
 from rlxweb.compile.plan import Plan, PlanOperand, PlanStep
 from rlxweb.errors import IndexRefused, RlxError, Unsupported
 from rlxweb.gpu.async_lock import AsyncLock
-from rlxweb.gpu.port import (
+from rlxweb.gpu.port_protocol import (
     BufferClear,
     BufferCopy,
     BufferRange,
@@ -45,7 +45,7 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import BufferRef, ConcatLowering, KernelDispatch
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.kernels.elementwise_wgsl import region_dispatch
-from rlxweb.kernels.kernel_launch import (
+from rlxweb.kernels.kernel_launch_records import (
     BoundOperand,
     ComputeShader,
     KernelLaunch,
@@ -64,8 +64,11 @@ def check_index_fault(context: str, raw: memoryview, offset: int | None) -> None
         raise IndexRefused(
             context,
             "an index is out of range for its table",
-            "expected -rows <= index < rows, the number of rows of the table",
-            Advice("check the index array; {} reports the position", device="cpu"),
+            "expected -rows <= index < rows, where rows is the length of the table",
+            Advice(
+                "check the index array; a run with {} reports the position",
+                device="cpu",
+            ),
         )
 
 

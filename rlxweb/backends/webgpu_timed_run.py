@@ -12,7 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from rlxweb.backends.protocol import Array
 from rlxweb.backends.timed_run_result import LapTimer, TimedRun
 from rlxweb.backends.webgpu_program import WebGpuProgram
-from rlxweb.gpu.port import MAX_TIMED_LISTS, TIMESTAMP_FEATURE, Command, GpuPort
+from rlxweb.gpu.port_protocol import (
+    MAX_TIMED_LISTS,
+    TIMESTAMP_FEATURE,
+    Command,
+    GpuPort,
+)
 
 
 async def time_program(

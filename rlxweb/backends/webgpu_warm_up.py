@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from rlxweb.backends.webgpu_program import WebGpuProgram
-from rlxweb.gpu.port import Dispatch, GpuPort
+from rlxweb.gpu.port_protocol import Dispatch, GpuPort
 
 EMPTY_GRID: Final = (0, 1, 1)
 """Grid of no workgroups."""

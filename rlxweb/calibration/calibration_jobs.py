@@ -23,7 +23,7 @@ from rlxweb.cost.calibration_probes import CalibrationProbe
 from rlxweb.cost.graph_work import node_item
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.fork_safety import cached_property
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph

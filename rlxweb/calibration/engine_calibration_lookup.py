@@ -22,7 +22,7 @@ from rlxweb.calibration.profitability import ProfitabilityPolicy
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
 from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.devices.policy import calibration_mode_from_env
 from rlxweb.errors import CalibrationWarning, DeviceError, MustAwait, Unsupported
 from rlxweb.fork_safety import ForkSafeLock
@@ -40,8 +40,8 @@ UNMEASURED_REASON = (
 LAZY_BUDGET_S = 4.0
 """Seconds after which no further measurement is begun that nobody requested."""
 CANNOT_WAIT_REASON = (
-    "without JSPI, blocking code in a browser cannot wait for a GPU; call the _async "
-    "variant"
+    "in a browser without JSPI (JavaScript Promise Integration), blocking code cannot "
+    "wait for a GPU; await the function whose name ends in _async"
 )
 
 
@@ -184,7 +184,8 @@ def record_for(
             else ""
         )
         print(
-            f"rlxweb: measuring {name} as '{place}' once, for a few seconds"
+            f"rlxweb: measuring the speed of {name} as device '{place}' once, "
+            f"for a few seconds"
             f"{storage_note}",
             file=sys.stderr,
             flush=True,

@@ -34,7 +34,7 @@ from rlxweb.calibration.welch_jobs import welch_jobs
 from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import MAX_RATE, point_rate
-from rlxweb.devices.device_place import DevicePlace, engine_identity
+from rlxweb.devices.device_and_adapter import DevicePlace, engine_identity
 from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
 from rlxweb.gpu.coroutine_runner import run_blocking
 

@@ -30,7 +30,7 @@ from rlxweb.calibration.engine_calibration_lookup import (
 )
 from rlxweb.calibration.observed_run_corrections import Bucket, corrections
 from rlxweb.calibration.profitability import ProfitabilityPolicy, profitability_policy
-from rlxweb.choose.recent_picks import recent_picks
+from rlxweb.choose.device_pick_cache import recent_picks
 from rlxweb.decision.candidate import (
     Candidate,
     candidate_name,
@@ -40,7 +40,7 @@ from rlxweb.decision.candidate import (
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, is_auto, parse_device
 from rlxweb.devices.availability import open_async, probe
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, available_places
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, available_places
 from rlxweb.devices.policy import (
     DevicePolicy,
     choice_environment,
@@ -57,7 +57,7 @@ from rlxweb.errors import (
 from rlxweb.fork_safety import cached_property
 from rlxweb.gpu.coroutine_runner import assume_awaited, can_block
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 # A preferred device is taken when it is predicted to be at most this much slower.
 PREFER_WITHIN = 1.10

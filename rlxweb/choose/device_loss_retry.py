@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from rlxweb.choose.chooser import REFUSAL_ERRORS
-from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
+from rlxweb.decision.device_run_attempt import Attempt
 from rlxweb.errors import DeviceLost, GpuTimeout
 
 DEVICE_LOST = (DeviceLost, GpuTimeout)
@@ -75,7 +75,7 @@ def lost_data_error(
         lost.doing,
         lost.problem,
         f"{' and '.join(data_names)} existed only on the device, so the run "
-        f"cannot be repeated",
+        "cannot be repeated automatically",
         "upload the lost data again and rerun",
     )
 

@@ -16,7 +16,7 @@ from rlxweb.choose.resolve import (
     devices_for,
     refusal_reason,
 )
-from rlxweb.decision.attempt import Attempt
+from rlxweb.decision.device_run_attempt import Attempt
 from rlxweb.device import Device, DeviceLike, parse_devices
 from rlxweb.devices.policy import DevicePolicy, check_policy
 from rlxweb.errors import DeviceFallbackError

@@ -41,7 +41,7 @@ from rlxweb.cost.workload import Workload
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.errors import RlxError, Unsupported
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
@@ -51,8 +51,8 @@ from rlxweb.ir.verify import require_graph
 MAX_CACHED_CONSTANT_BYTES = 1 << 16
 OptionalGate = IoFusionGate | None
 NO_DEVICE = (
-    "no backend can lower this graph under the current policy — widen DevicePolicy or "
-    "install an extra that brings a device"
+    "no backend can lower this graph under the current policy — allow more devices in "
+    "the DevicePolicy, or install an extra of rlxweb that adds a device"
 )
 
 

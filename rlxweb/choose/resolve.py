@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import hint_or_default, is_named_only
+from rlxweb.choose.choice_by_rlx_constants import seed_pick
 from rlxweb.choose.chooser import (
     DevicePick,
     PlaceRequest,
@@ -23,7 +24,6 @@ from rlxweb.choose.chooser import (
     is_device_named_by_env,
 )
 from rlxweb.choose.graph_job import NO_DEVICE, GraphJob, check_cost_mode
-from rlxweb.choose.rlx_constants_choice import seed_pick
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision

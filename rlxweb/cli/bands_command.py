@@ -16,8 +16,8 @@ from rlxweb.cli.console import make_console, print_lines
 from rlxweb.cli.epochs_options import EPOCH_OPTIONS, pop_epoching
 from rlxweb.cli.output_files import uses_stdout, write_results
 from rlxweb.cli.plot_options import DARK_OPTION, pop_plot_style
+from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention
-from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import UsageError
 from rlxweb.jobs.recording_analysis import check_device
 from rlxweb.jobs.recording_band_power import (

@@ -63,7 +63,7 @@ VALUE_OPTIONS: Decorator = combine_options(
         multiple=True,
         callback=_parse_ratios,
         metavar="A/B",
-        help="Ratios of band powers: theta/beta,alpha/theta.",
+        help="Show ratios of band powers, such as theta/beta,alpha/theta.",
     ),
     click.option(
         "--aperiodic",

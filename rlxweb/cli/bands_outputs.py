@@ -23,7 +23,7 @@ from rlxweb.cli.welch_output_options import picture_paths
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
 from rlxweb.errors import UsageError
 from rlxweb.io import write_csv, write_json
-from rlxweb.io.pyarrow_tables import (
+from rlxweb.io.parquet_tables import (
     PARQUET_SUFFIX,
     ColumnValues,
     TableColumn,
@@ -35,7 +35,7 @@ from rlxweb.jobs.run_record_entries import epochs_entry, path_text, timing_entry
 
 SCHEMA = "rlxweb.bands/1"
 COLUMNS = (
-    TableColumn("file", "text", "", "name of the recording, as given"),
+    TableColumn("file", "text", "", "path or URL of the recording"),
     TableColumn("channel", "text", "", "name of the channel"),
     TableColumn("unit", "text", "", "unit of the samples; null if the file has none"),
     TableColumn("fs", "float64", "Hz", "samples per second"),
@@ -49,7 +49,7 @@ COLUMNS = (
         "share",
         "float64",
         "",
-        "power divided by the power from the lowest to the highest edge of all bands",
+        "power divided by the power between the lowest and the highest band edge",
     ),
     TableColumn(
         "peak_hz",
@@ -168,7 +168,7 @@ FIT_COLUMNS = (
         "",
         "knee parameter of the 1/f part; 0 if the fit has no knee",
     ),
-    TableColumn("r_squared", "float64", "", "R² of the fit, in log10 power"),
+    TableColumn("r_squared", "float64", "", "R² of the fit to the log10 of the power"),
     TableColumn(
         "above_hz",
         "float64",

@@ -32,7 +32,7 @@ from rlxweb.plot.html_page_bands import bands_panel, has_head_maps
 from rlxweb.plot.row_labels import MAX_NAME_LENGTH
 from rlxweb.plot.scalp_map import draw_head_map
 from rlxweb.plot.theme import muted_text_colour
-from rlxweb.results.units import power_unit
+from rlxweb.results.power_units import power_unit
 from rlxweb.signal.electrode_positions import electrode_positions, project_to_plane
 
 _MAX_ROWS: Final = 64
@@ -105,7 +105,10 @@ def _build_figure(
 def _group_summary(group_bands: GroupBands, format_name: Callable[[str], str]) -> str:
     """Return the line above a group's panel: channels, rate, epochs and omissions."""
     count = len(group_bands.group.names)
-    hidden_text = f", {count - _MAX_ROWS} more not shown" if count > _MAX_ROWS else ""
+    n_hidden = max(0, count - _MAX_ROWS)
+    hidden_text = (
+        f" · {format_count(n_hidden, 'channel')} not shown" if n_hidden else ""
+    )
     maps_text = " · scalp maps: share of the power" if _has_maps(group_bands) else ""
     epochs = group_bands.group.epochs
     epochs_text = f" · {format_name(epochs.summary)}" if epochs else ""

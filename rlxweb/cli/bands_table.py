@@ -19,7 +19,7 @@ from rlxweb.cli.peaks_text_table import (
 )
 from rlxweb.jobs.recording_band_power import FileBands, GroupBands
 from rlxweb.printable import abbreviate, escape_unencodable, printable
-from rlxweb.results.units import frequency_decimals
+from rlxweb.results.power_units import frequency_decimals
 
 _MAX_NAME_LENGTH = 24
 _COLUMN_GAP = 2

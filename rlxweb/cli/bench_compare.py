@@ -26,7 +26,9 @@ def read_benchmark_result(path: str) -> dict[str, Any]:
         raise _file_error(path, f"the file cannot be read ({error})") from None
     schema = result.get("schema") if isinstance(result, dict) else None
     if schema != SCHEMA:
-        raise _file_error(path, f"the schema must be {SCHEMA!r}, got {schema!r}")
+        raise _file_error(
+            path, f"the entry 'schema' must be {SCHEMA!r}, got {schema!r}"
+        )
     try:
         case_times(result)
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -31,13 +31,13 @@ from rlxweb.cli.bench_cases import (
     NamedArrays,
 )
 from rlxweb.decision.candidate import rank_candidates
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.ir.op import registry
 from rlxweb.signal.batch_size_crossover import welch_candidates
 from rlxweb.signal.presets import spec_from_preset
-from rlxweb.signal.welch_job import WelchJob
+from rlxweb.signal.welch_candidates import WelchJob
 
 _MIN_SAMPLE_NS, _MAX_RUNS = 2e7, 2000
 """A sample repeats runs until it lasts so long, at most so often."""

@@ -30,7 +30,7 @@ from rlxweb.cli.json_documents import json_document
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import point_rate
 from rlxweb.decision.cost_terms import format_ns
-from rlxweb.devices.device_place import DevicePlace, available_places, parse_place
+from rlxweb.devices.device_and_adapter import DevicePlace, available_places, parse_place
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_json
 
@@ -52,7 +52,9 @@ def _check_not_nan(
 
 @click.command(name="calibrate")
 @options.devices_option("every engine of this machine")
-@click.option("--adapter", default="", help="Part of the adapter name.")
+@click.option(
+    "--adapter", default="", help="Use the GPU adapter whose name contains this text."
+)
 @click.option(
     "--budget-s",
     type=click.FloatRange(min=0.0, min_open=True, max=600.0),
@@ -68,7 +70,7 @@ def _check_not_nan(
     "devices except software adapters.",
 )
 @click.option("--show", is_flag=True, help="Show stored results; measure nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the records as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def command(
     devices: tuple[str, ...],
     adapter: str,

@@ -19,13 +19,13 @@ from rlxweb.cli.batch import BatchResult, make_file_runner, run_files
 from rlxweb.cli.console import format_count, make_console, print_lines
 from rlxweb.cli.json_documents import json_run_document
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
+from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention, list_names
-from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import UsageError
 from rlxweb.io import write_json
 from rlxweb.io.formats import WRITERS
 from rlxweb.io.recording_writer import Written, check_format_options, choose_format
-from rlxweb.io.urls import is_url, url_file_name
+from rlxweb.io.url_parsing_and_redaction import is_url, url_file_name
 from rlxweb.io.write_job import WrittenChannel
 from rlxweb.jobs.recording_conversion import (
     ConversionJob,
@@ -46,7 +46,7 @@ _MAX_SHOWN = 32
 @click.command(name="convert")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @options.choice_option(
-    "--to", tuple(WRITERS), "Format; default: from the file name of --output."
+    "--to", tuple(WRITERS), "Output format; default: from the file name of --output."
 )
 @click.option(
     "--output",
@@ -319,5 +319,7 @@ def _error_summary(channels: Sequence[WrittenChannel]) -> str:
     if not worst.error:
         return "exact"
     unit = f" {worst.unit.replace('uV', 'µV')}" if worst.unit else ""
-    location = f" (largest in {printable(worst.name)})" if len(channels) > 1 else ""
+    location = (
+        f" (largest in channel {printable(worst.name)})" if len(channels) > 1 else ""
+    )
     return f"rounding error up to {worst.error:.2g}{unit}{location}"

@@ -12,17 +12,17 @@ from rich.console import Console
 
 from rlxweb.calibration.engine_calibration_lookup import known_record
 from rlxweb.calibration.stopwatch import Stopwatch
+from rlxweb.choose.choice_by_rlx_constants import seed_candidates
 from rlxweb.choose.chooser import fastest_of
-from rlxweb.choose.rlx_constants_choice import seed_candidates
 from rlxweb.cli import options
 from rlxweb.cli.console import format_count, make_console, print_lines
 from rlxweb.cli.json_documents import json_document
-from rlxweb.cli.storage_option import STORAGE_OPTION
+from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.decision.candidate import comparison_text, rank_candidates
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision, explain_json
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace, available_places, engine_key
+from rlxweb.devices.device_and_adapter import DevicePlace, available_places, engine_key
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.welch_spec import WelchSpec
@@ -30,7 +30,7 @@ from rlxweb.io import open_recording, write_json
 from rlxweb.jobs.settings import Settings, group_sample_type, group_spec
 from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates
 from rlxweb.signal.presets import spec_from_preset
-from rlxweb.signal.welch_job import STRATEGIES, WelchJob, engine_for_candidate
+from rlxweb.signal.welch_candidates import STRATEGIES, WelchJob, engine_for_candidate
 from rlxweb.signal.welch_peaks_arguments import validate_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
@@ -146,7 +146,10 @@ def _requested_jobs(
     if file is None:
         return [_job_from_sizes(option_values)]
     if option_values["batch"]:
-        raise UsageError("--batch", "the number of rows is read from FILE")
+        raise UsageError(
+            "--batch",
+            "it cannot be combined with FILE, which determines the number of rows",
+        )
     reading = {
         name: option_values[name] for name in ("fs", "channels", "array", "layout")
     }
@@ -244,7 +247,8 @@ def _check_memory(job: WelchJob) -> None:
             "--measure",
             f"the rows need {gib:.3g} GiB",
             f"at most {MAX_MEASURED_GIB} GiB of test data are generated",
-            "omit --measure, or use a smaller --batch",
+            "omit --measure, or use fewer rows: reduce --batch or, for FILE, select "
+            "channels with -c",
         )
 
 

@@ -110,7 +110,8 @@ _GRAPH_OPTIONS = ("weights", "outputs", "features")
     "limits",
     multiple=True,
     metavar="NAME=N",
-    help="WebGPU limit that the plan may use (maxBufferSize=1073741824); repeatable.",
+    help="Value that the plan may assume for a WebGPU limit "
+    "(maxBufferSize=1073741824); repeatable.",
 )
 @options.value_option("--package", str, "npm: package name; default: the module name.")
 @options.value_option("--package-version", str, "npm: package version.", "1.0.0")
@@ -161,7 +162,7 @@ def _check_options(option_values: Mapping[str, Any], is_welch: bool) -> None:
             raise UsageError(
                 "export welch",
                 f"--{name} is missing",
-                "an exported plan has a fixed size",
+                "an exported plan has fixed sizes and a fixed sampling rate",
                 f"add --{name}, as in --rows 32 --samples 1024 --fs 256",
             )
     if option_values["package"] is not None and option_values["to"] != "npm":

@@ -22,8 +22,8 @@ from rlxweb.cli.output_files import (
     write_results,
 )
 from rlxweb.cli.recording_paths import resolve_recordings
+from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import list_names
-from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.errors import RecordingWarning, RlxError
 from rlxweb.io import Annotation, open_recording, write_csv, write_json
 from rlxweb.io.storage_options import StorageAccess

@@ -33,7 +33,7 @@ from rlxweb.cli.output_files import (
 )
 from rlxweb.cli.plot_options import DARK_OPTION
 from rlxweb.cli.recording_paths import resolve_recordings
-from rlxweb.cli.storage_option import STORAGE_OPTION
+from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_plot import check_plot, picture_format
 from rlxweb.errors import NotFinite, RlxError, UsageError
 from rlxweb.io import Group, check_finite, open_recording, write_json

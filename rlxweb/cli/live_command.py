@@ -30,7 +30,7 @@ from rlxweb.live.source import SignalSource, SourceListener
 from rlxweb.signal.band_power import BAND_PRESETS, warn_skipped_bands
 from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.welch_stream import WelchStream
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 _TERMINAL_INTERVAL_S, _LINE_INTERVAL_S = 0.15, 1.0
 _PIPE_OPTIONS = ("raw", "channels", "fs")
@@ -210,7 +210,7 @@ def _open_source(name: str, option_values: dict[str, Any]) -> SignalSource:
             flags = (f"--{n}" for n in _PIPE_OPTIONS if option_values[n] is None)
             problem = f"missing options: {', '.join(flags)}"
             rule = "a pipe has no header"
-            hint = "specify all three, as in --raw f32 --channels 8 --fs 256"
+            hint = "add the missing options, as in --raw f32 --channels 8 --fs 256"
             raise UsageError("rlxweb live -", problem, rule, hint)
         pipe = sys.stdin.buffer
         return RawPipeSource(

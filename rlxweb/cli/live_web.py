@@ -16,7 +16,7 @@ from rlxweb.errors import UsageError
 from rlxweb.live.continuous_analysis import LiveUpdate
 from rlxweb.live.live_page_server import LivePageServer
 from rlxweb.live.source import StreamInfo
-from rlxweb.pages.browser import open_in_browser
+from rlxweb.pages.open_in_browser import open_in_browser
 from rlxweb.signal.welch_stream import WelchStream
 
 PAGE_UPDATE_INTERVAL_S = 0.1

@@ -13,11 +13,11 @@ import click
 
 from rlxweb.backends.registry import engine_labels
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace, parse_place
+from rlxweb.devices.device_and_adapter import DevicePlace, parse_place
 from rlxweb.errors import UsageError
 from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.io.format_reader_interface import ArrayLayout
-from rlxweb.io.urls import is_url, redact_url
+from rlxweb.io.url_parsing_and_redaction import is_url, redact_url
 from rlxweb.signal.precision import Precision
 
 K_HELP = "Number of peaks [16, or all bins if there are fewer]."
@@ -215,7 +215,7 @@ def check_local_path(
 
 
 ADAPTER = click.option(
-    "--adapter", default="", help="Part of the adapter name; implies a GPU."
+    "--adapter", default="", help="Use the GPU adapter whose name contains this text."
 )
 
 

@@ -18,7 +18,7 @@ from typing import IO
 from rlxweb.atomic_file import AtomicFiles, remove_temporary_files
 from rlxweb.cli.termination_signals import process_signals
 from rlxweb.errors import UsageError
-from rlxweb.io.urls import is_url
+from rlxweb.io.url_parsing_and_redaction import is_url
 from rlxweb.output_streams import STDOUT, stream_descriptor
 
 ResultWriter = Callable[[IO[bytes]], object]

@@ -14,7 +14,7 @@ from typing import IO, Any
 from rlxweb.cli.batch import AnalysisBatchResult
 from rlxweb.cli.json_documents import library_versions, rlxweb_version
 from rlxweb.errors import UsageError
-from rlxweb.io.pyarrow_tables import (
+from rlxweb.io.parquet_tables import (
     PARQUET_SUFFIX,
     ColumnValues,
     TableColumn,
@@ -28,7 +28,7 @@ SCHEMA = "rlxweb.peaks/1"
 # enough to hold.
 MIN_GROUP_ROWS = 1 << 17
 COLUMNS = (
-    TableColumn("file", "text", "", "name of the recording, as given"),
+    TableColumn("file", "text", "", "path or URL of the recording"),
     TableColumn("channel", "text", "", "name of the channel; null if the file failed"),
     TableColumn("unit", "text", "", "unit of the samples; null if the file has none"),
     TableColumn(

@@ -16,7 +16,7 @@ from rich.console import Console
 from rlxweb.cli.console import format_count, print_lines
 from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.printable import abbreviate, escape_unencodable, printable
-from rlxweb.results.units import frequency_decimals
+from rlxweb.results.power_units import frequency_decimals
 
 MAX_SHOWN_CHANNELS = 32
 # The room a channel's name may take on a terminal, and between two columns anywhere.

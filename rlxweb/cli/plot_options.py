@@ -36,9 +36,9 @@ AXIS_OPTION = options.choice_option(
 LINES_OPTION = options.choice_option(
     "--lines",
     LINE_LAYOUTS,
-    "Overlaid spectra, spectra stacked with an offset, one panel per spectrum, or a "
-    f"heatmap; default: overlaid for up to {MAX_OVERLAID_LINES} spectra, panels for up "
-    f"to {MAX_LINES}, a heatmap for more.",
+    "Layout of the spectra: overlaid, stacked with an offset, one panel per spectrum, "
+    f"or a heatmap; default: overlaid for up to {MAX_OVERLAID_LINES} spectra, panels "
+    f"for up to {MAX_LINES}, a heatmap for more.",
 )
 DARK_OPTION = click.option(
     "--dark", is_flag=True, help="Draw the plot on a dark background."

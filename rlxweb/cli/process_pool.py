@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 from rlxweb.atomic_file import remove_temporary_files
 from rlxweb.cli.termination_signals import process_signals
 from rlxweb.errors import ClusterError, RlxError, WorkerFailed
-from rlxweb.io.urls import is_url
+from rlxweb.io.url_parsing_and_redaction import is_url
 from rlxweb.jobs.child_process_tracker import ChildProcessTracker
 from rlxweb.jobs.file_job_protocol import FileJob, RunProgress, run_sequentially
 from rlxweb.jobs.worker_process import (
@@ -34,7 +34,7 @@ from rlxweb.jobs.worker_process import (
     remove_unfinished,
     serve_files,
 )
-from rlxweb.library_probe import exit_meaning
+from rlxweb.library_crash_probe import exit_meaning
 
 T = TypeVar("T")
 
@@ -228,8 +228,8 @@ class _WorkerProcess:
         return WorkerFailed(
             repr(self.file),
             f"the worker process ended with {reason}",
-            hint="use a smaller --jobs, as the processes may need too much memory, or "
-            "run this recording without --jobs to see the error",
+            hint="pass a smaller number to --jobs if memory is short, or run this "
+            "recording without --jobs to see the error",
         )
 
     def wait_for_exit(self) -> None:

@@ -22,14 +22,14 @@ from rlxweb.cli.output_files import (
     write_results,
 )
 from rlxweb.cli.python_graph_import import load_compiled_graph, load_npz_arrays
+from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.roofline_plot import write_roofline_picture
-from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_plot import check_plot, picture_format
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
 from rlxweb.cost.roofline import ProfileEntry, Roofline
 from rlxweb.decision.cost_terms import format_ns
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.errors import UsageError
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.io import write_json
@@ -105,7 +105,9 @@ class ProfileReport:
 @options.value_option("--weights", str, "Graph: NPZ file with one array per param.")
 @options.value_option("--inputs", str, "Graph: NPZ file with one array per input.")
 @options.AUTO_DEVICE
-@click.option("--adapter", default="", help="Part of the adapter name; implies a GPU.")
+@click.option(
+    "--adapter", default="", help="Use the GPU adapter whose name contains this text."
+)
 @options.value_option(
     "--repeats", click.IntRange(1, 1000), "Number of runs; medians are shown.", 7
 )

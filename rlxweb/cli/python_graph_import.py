@@ -16,12 +16,12 @@ from types import ModuleType
 from typing import Any
 
 from rlxweb.argument_hints import Advice, Blank
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.atomic_file import error_reason
 from rlxweb.device import Device
 from rlxweb.errors import InputError, RlxError, UsageError, did_you_mean
 from rlxweb.io.npz_arrays import read_npz_arrays
-from rlxweb.ir.array_validation import unknown_name_error
+from rlxweb.ir.array_validation import unknown_name_error, unset_params_clause
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.graph_devices import GraphDevices
@@ -160,7 +160,7 @@ def _check_weights(context: str, graph: Graph, weights: str | None) -> None:
     if params and weights is None:
         raise InputError(
             context,
-            f"param {', '.join(map(repr, params))} has no value",
+            unset_params_clause(params),
             "a Graph does not contain param values",
             Advice("pass {}, or select a CompiledGraph", weights=Blank("F.npz")),
         )

@@ -25,7 +25,7 @@ from rlxweb.io.url_listing import (
     remote_entries,
     remote_matches,
 )
-from rlxweb.io.urls import is_url, local_path, redact_url
+from rlxweb.io.url_parsing_and_redaction import is_url, local_path, redact_url
 from rlxweb.io.zarr_detection import is_zarr
 
 Notify = Callable[[str], object]
@@ -110,9 +110,9 @@ def _no_match_error(pattern: str) -> UsageError:
     return UsageError(
         f"reading {pattern!r}",
         "no file matches the pattern",
-        hint="check the name and the current folder"
+        hint="check the pattern and the current folder"
         if not is_url(pattern)
-        else "check the name",
+        else "check the pattern",
     )
 
 

@@ -27,7 +27,7 @@ from rlxweb.cli.output_files import (
 )
 from rlxweb.decision.cost_terms import format_ns
 from rlxweb.io import write_json, write_npz
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.jobs.settings import Settings
 from rlxweb.onnx.model_signature import flatten_input
 

@@ -37,7 +37,7 @@ _BROWSER_OPTIONS = (
     click.option(
         "--wasm",
         is_flag=True,
-        help="Also test NumPy in WebAssembly (Pyodide under node).",
+        help="Also test NumPy in WebAssembly (Pyodide in Node.js).",
     ),
     click.option(
         "--site",
@@ -90,7 +90,7 @@ def print_manual_address(console: Console, engine: SmokeEngine) -> None:
     """Print the address to open, if opening the tab is left to the user."""
     if engine.kind == "browser" and not engine.launch["browser"]:
         url = TabLaunch(**engine.launch).url
-        print_lines(console, f"open this address in the browser to test: {url}")
+        print_lines(console, f"to run the tests, open this address in a browser: {url}")
 
 
 def settings_for_engine(engine: SmokeEngine, settings: SmokeSettings) -> SmokeSettings:

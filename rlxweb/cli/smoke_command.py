@@ -34,11 +34,11 @@ from rlxweb.cli.smoke_reports import (
 from rlxweb.device import parse_device
 from rlxweb.errors import UsageError
 from rlxweb.smoke.case import Level
+from rlxweb.smoke.case_name_pattern import parse_pattern
 from rlxweb.smoke.child_process import ChildLimits
 from rlxweb.smoke.engine_discovery import discover_engines
 from rlxweb.smoke.engine_run import EngineOutcome, EngineRun, SmokeSettings
 from rlxweb.smoke.fault_injection import FaultInjector
-from rlxweb.smoke.name_pattern import parse_pattern
 from rlxweb.smoke.process_memory import default_memory_limit
 from rlxweb.smoke.report import (
     ReportDocument,
@@ -342,7 +342,7 @@ def _wasm_engines(is_requested: bool, site: str | None) -> list[SmokeEngine]:
         return []
     node = find_node()
     if not node:
-        return [_missing_wasm_engine(f"node is not installed; {INSTALL_HINT}")]
+        return [_missing_wasm_engine(f"Node.js is not installed; {INSTALL_HINT}")]
     try:
         runtime = find_pyodide_folder(site)
     except UsageError as error:

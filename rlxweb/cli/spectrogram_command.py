@@ -29,9 +29,9 @@ from rlxweb.cli.output_files import (
     uses_stdout,
 )
 from rlxweb.cli.plot_options import AXIS_OPTION, DARK_OPTION, PlotStyle, pop_plot_style
+from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention
 from rlxweb.cli.spectrogram_plot import MAX_PANELS, write_spectrogram_picture
-from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_output_options import picture_paths
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
 from rlxweb.errors import RlxError, UsageError
@@ -48,7 +48,7 @@ from rlxweb.jobs.recording_spectrogram import FileSpectrogram, SpectrogramJob
 from rlxweb.jobs.run_record_entries import epochs_entry, path_text, timing_entry
 from rlxweb.jobs.settings import READ_OPTIONS, build_open_options
 from rlxweb.printable import printable
-from rlxweb.results.units import frequency_decimals
+from rlxweb.results.power_units import frequency_decimals
 
 SCHEMA = "rlxweb.spectrogram/2"
 """Schema of the JSON record; version 1 counted times from the start of the selected

@@ -19,7 +19,7 @@ from rlxweb.plot.spectrum_plot_data import MAX_SPAN_DB
 from rlxweb.plot.spectrum_plots import decibel_label
 from rlxweb.plot.theme import DIVERGING_COLORMAP, SEQUENTIAL_COLORMAP, muted_text_colour
 from rlxweb.plot.time_frequency_plot import colour_limits, decibel_levels, draw_surface
-from rlxweb.results.units import power_unit
+from rlxweb.results.power_units import power_unit
 
 MAX_PANELS = 16
 NameFormatter = Callable[[str], str]

@@ -36,8 +36,8 @@ from rlxweb.cli.plot_options import (
     LINES_OPTION,
     pop_plot_style,
 )
+from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention, resume_hint
-from rlxweb.cli.storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
 from rlxweb.jobs.file_job_protocol import FileRunner

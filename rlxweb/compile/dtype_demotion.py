@@ -372,10 +372,12 @@ def _retype_graph(graph: Graph, target: Target) -> Graph:
                 raise DTypeError(
                     f"{node} on {target.name}",
                     f"the device has no {node.type.dtype} support",
-                    "with narrower operands the dtype of the result would not be "
+                    "with operands of narrower dtypes this op does not return "
                     f"{tensor_type.dtype}",
                     Advice(
-                        "cast the operands before this op, or run with {}", device="cpu"
+                        "cast the operands to narrower dtypes before this op, or run "
+                        "with {}",
+                        device="cpu",
                     ),
                 )
         out.copied(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rlxweb.compile.rewrites import composition, rebuild_graph
 from rlxweb.compile.target import Target
 from rlxweb.cost.fusion_gate import IoFusionGate, fusion_benefit
-from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.decision.decision import Decision
 from rlxweb.errors import DeviceError
 from rlxweb.ir.graph import Graph, Node
@@ -106,12 +106,16 @@ def _decision(
         "readback_saved_bytes": benefit.host_readback_bytes_saved,
     }
     if gate is None:
-        return Decision(f"{name} fused", "the target has no fusion gate", numbers)
+        return Decision(
+            f"{name} fused",
+            "the target has no fusion gate, so the fusion is applied",
+            numbers,
+        )
     score = gate.score_ns(before, after)
     is_enough = score >= gate.min_gain_ns
     relation = "at least" if is_enough else "less than"
     why = (
-        f"the {gate.source} gate scores the fusion at a gain of {score:,.0f} ns, "
+        f"the {gate.source} fusion gate estimates a gain of {score:,.0f} ns, "
         f"{relation} the "
         f"required {gate.min_gain_ns:,.0f} ns"
     )

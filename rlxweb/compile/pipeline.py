@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlxweb.argument_hints import Advice
+from rlxweb.compile.buffer_slot_assignment import assign_slots
 from rlxweb.compile.dtype_demotion import demote_graph
 from rlxweb.compile.fusion_choice import choose_fusions
 from rlxweb.compile.fusion_patterns import apply_fusion_patterns
@@ -19,7 +20,6 @@ from rlxweb.compile.rewrites import (
     simplify_constants,
 )
 from rlxweb.compile.schedule import schedule_graph
-from rlxweb.compile.slot_assignment import assign_slots
 from rlxweb.compile.storage_dtype_widening import widen_storage_dtypes
 from rlxweb.compile.target import Target
 from rlxweb.decision.decision import Decision

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from rlxweb.compile.plan import Plan, PlanStep
 from rlxweb.compile.target import Target
+from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.graph_work import node_flops, node_item, node_items, node_signature
-from rlxweb.cost.io_profile import GraphIoProfile
 from rlxweb.cost.workload import WorkItem, Workload
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import View
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 
 _WIDE_BYTES = 8
 """Bytes of a number that a device holds in fewer."""

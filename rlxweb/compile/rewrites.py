@@ -262,7 +262,10 @@ def decompose(graph: Graph, target: Target) -> Graph:
         if error is not None:
             error.doing = f"{node} on {target.name} ({error.doing})"
             raise error
-        why = "the device cannot run this op, and the op has no composition"
+        why = (
+            "the device cannot run this op, and no composition of other ops is defined "
+            "for it"
+        )
         if isinstance(op.lower, HostOnly):
             why = op.lower.reason
         context = f"{node} on {target.name}"
@@ -280,5 +283,5 @@ def decompose(graph: Graph, target: Target) -> Graph:
         f"graph '{graph.name}' on {target.name}",
         "the composition of an op still contains unsupported ops",
         f"at most {MAX_ROUNDS} rounds of decomposition are allowed",
-        "check the composition of the custom op",
+        "check the composition of each custom op of the graph",
     )

@@ -18,7 +18,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr, View
 from rlxweb.ir.op import registry
-from rlxweb.ir.row_reduction import (
+from rlxweb.ir.row_reduction_pattern import (
     RowReduction,
     RowReductionLevel,
     external_reads,

@@ -26,7 +26,7 @@ from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel, Leaf, View
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ir.row_reduction import RowReduction
+from rlxweb.ir.row_reduction_pattern import RowReduction
 
 # Longer shaders stop gaining and start costing the driver's compiler.
 MAX_REGION_NODES = 160

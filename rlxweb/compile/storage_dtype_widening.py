@@ -129,9 +129,9 @@ def _widening_error(graph: Graph, node: Node, small: frozenset[DType]) -> DTypeE
     names = ", ".join(sorted(dtype.label for dtype in dtypes))
     return DTypeError(
         f"{node} of graph '{graph.name}'",
-        f"it uses {names}, which the device stores but cannot compute with",
+        f"the op uses {names}, which the device stores but cannot compute with",
         "the op is not known to give the same result in a wider dtype",
-        "cast its operands to i32 or f32 before this op",
+        "cast the operands to i32 or f32 before this op",
     )
 
 

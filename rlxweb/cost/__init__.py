@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from rlxweb.cost.device_models import MlxCostModel as MlxCostModel
     from rlxweb.cost.device_models import RocmCostModel as RocmCostModel
     from rlxweb.cost.device_models import WgpuCostModel as WgpuCostModel
-    from rlxweb.cost.estimate import estimate_graph_cost as estimate_graph_cost
-    from rlxweb.cost.estimate import (
-        estimate_graph_cost_with_io as estimate_graph_cost_with_io,
-    )
-    from rlxweb.cost.estimate import fastest_device_for as fastest_device_for
-    from rlxweb.cost.estimate import pick_best_device as pick_best_device
     from rlxweb.cost.fusion_gate import FusionBenefit as FusionBenefit
     from rlxweb.cost.fusion_gate import FusionTarget as FusionTarget
     from rlxweb.cost.fusion_gate import IoFusionGate as IoFusionGate
@@ -36,11 +30,21 @@ if TYPE_CHECKING:
     from rlxweb.cost.fusion_gate import (
         should_fuse_with_target as should_fuse_with_target,
     )
-    from rlxweb.cost.io_profile import GraphIoOptions as GraphIoOptions
-    from rlxweb.cost.io_profile import GraphIoProfile as GraphIoProfile
-    from rlxweb.cost.io_profile import host_sync_op_kinds as host_sync_op_kinds
-    from rlxweb.cost.io_profile import profile_graph_io as profile_graph_io
-    from rlxweb.cost.io_profile import (
+    from rlxweb.cost.graph_time_estimate import (
+        estimate_graph_cost as estimate_graph_cost,
+    )
+    from rlxweb.cost.graph_time_estimate import (
+        estimate_graph_cost_with_io as estimate_graph_cost_with_io,
+    )
+    from rlxweb.cost.graph_time_estimate import fastest_device_for as fastest_device_for
+    from rlxweb.cost.graph_time_estimate import pick_best_device as pick_best_device
+    from rlxweb.cost.graph_traffic_counts import GraphIoOptions as GraphIoOptions
+    from rlxweb.cost.graph_traffic_counts import GraphIoProfile as GraphIoProfile
+    from rlxweb.cost.graph_traffic_counts import (
+        host_sync_op_kinds as host_sync_op_kinds,
+    )
+    from rlxweb.cost.graph_traffic_counts import profile_graph_io as profile_graph_io
+    from rlxweb.cost.graph_traffic_counts import (
         profile_graph_io_outputs as profile_graph_io_outputs,
     )
     from rlxweb.decision.candidate import Candidate as Candidate
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from rlxweb.device import fastest_among as fastest_among
 
 _HOMES = {
-    "rlxweb.cost.estimate": (
+    "rlxweb.cost.graph_time_estimate": (
         "estimate_graph_cost estimate_graph_cost_with_io fastest_device_for "
         "pick_best_device"
     ),
@@ -56,7 +60,7 @@ _HOMES = {
         "FusionBenefit FusionTarget IoFusionGate fusion_benefit "
         "io_fusion_gate_for_target should_fuse_with_target"
     ),
-    "rlxweb.cost.io_profile": (
+    "rlxweb.cost.graph_traffic_counts": (
         "GraphIoOptions GraphIoProfile host_sync_op_kinds profile_graph_io "
         "profile_graph_io_outputs"
     ),

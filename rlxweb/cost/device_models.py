@@ -1,8 +1,8 @@
 """Cost models: the few numbers that describe a device's speed.
 
 `seed()` gives RLX's published constants, `calibrated(device)` what was measured on this
-machine; the formulas are in `estimate.py` and `work_pricing.py`. Any attribute can be
-overridden by a keyword of the constructor. Knows devices by name only.
+machine; the formulas are in `graph_time_estimate.py` and `work_pricing.py`. Any
+attribute can be overridden by a keyword of the constructor. Knows devices by name only.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ class BackendCostModel:
                 raise UsageError(
                     type(self).__name__,
                     f"{name} is missing",
-                    hint=f"pass {name}=…, or use a model class with seed values",
+                    hint=f"pass {name}=…, or use a model class with a default "
+                    "value, such as CpuCostModel",
                 )
             if name == "sgemm_gflops" and isinstance(value, int | float):
                 value = self.RATE(_check_number(name, value))
@@ -211,7 +212,7 @@ def _check_number(name: str, value: float) -> float:
         raise UsageError(
             "cost model",
             f"{name} is {value!r}",
-            "must be a finite number >= 0",
+            f"{name} must be a finite number >= 0",
         )
     return float(value)
 

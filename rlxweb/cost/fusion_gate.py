@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rlxweb.cost.device_models import BackendCostModel
-from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.errors import UsageError
 from rlxweb.lazy_names import alias_init_keywords, alias_keywords

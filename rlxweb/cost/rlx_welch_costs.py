@@ -20,14 +20,14 @@ from rlxweb.cost.device_models import (
     RocmCostModel,
     WgpuCostModel,
 )
-from rlxweb.cost.estimate import seed_cost_with_io, sequential_sum
 from rlxweb.cost.fusion_gate import (
     WGSL_DEVICES,
     FusionTarget,
     fusion_benefit,
     io_fusion_gate_for_target,
 )
-from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.graph_time_estimate import seed_cost_with_io, sequential_sum
+from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.rlx_welch_presets import WelchPeakParams
 from rlxweb.device import Device
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import dask.array as da
 import numpy as np
 
-from rlxweb.array_input import NUMERIC_KINDS
+from rlxweb.array_coercion import NUMERIC_KINDS
 from rlxweb.errors import DTypeError, ShapeError, UsageError
 
 DaskArray: TypeAlias = Any

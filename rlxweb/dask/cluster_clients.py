@@ -153,7 +153,8 @@ def _create_certificate(context: str) -> Security:
     except ImportError as error:
         raise UsageError(
             context,
-            "cryptography is not installed; it creates the workers' certificate",
+            "the package cryptography, which creates the workers' certificate, is not "
+            "installed",
             "without a certificate any user of this machine could run code in the "
             "workers",
             Advice(

@@ -28,8 +28,9 @@ from rlxweb.errors import (
     UsageError,
     shown,
 )
+from rlxweb.ir.array_validation import unset_params_clause
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.runtime.input_validation import (
     check_input_names,
     find_param,
@@ -156,8 +157,8 @@ def _row_chunks(row_inputs: Mapping[str, Any]) -> tuple[int, ...]:
         if y.chunks[0] != x.chunks[0]:
             raise UsageError(
                 _CONTEXT,
-                f"'{other}' has chunks of {max(y.chunks[0])} rows, '{name}' of "
-                f"{max(x.chunks[0])}",
+                f"'{other}' has row chunks {shown(y.chunks[0])}, '{name}' has "
+                f"{shown(x.chunks[0])}",
                 "all dask.array inputs must be split into the same chunks of rows",
                 f"use {other}.rechunk({{0: {name}.chunks[0]}})",
             )
@@ -199,7 +200,8 @@ def _graphs_by_rows(
         if (declared := check_row_independence(graph, row_inputs, _CONTEXT)) != n:
             raise GraphError(
                 _CONTEXT,
-                f"the function returned graph '{graph.name}' for {declared} rows",
+                f"the function returned graph '{graph.name}', whose inputs have "
+                f"{declared} rows",
                 f"the function was called for {n} rows",
             )
         graphs[n] = graph
@@ -246,11 +248,12 @@ def _param_values(graph: Graph, params: Mapping[str, Any] | None) -> dict[str, A
     for name in values:
         find_param(_CONTEXT, declared, name)
     if missing := [name for name in declared if name not in values]:
+        example = ", ".join(f"{name!r}: …" for name in declared)
         raise InputError(
             _CONTEXT,
-            f"param '{missing[0]}' has no value",
+            unset_params_clause(missing),
             f"got values for {len(values)} of {len(declared)} params",
-            f"pass params={{{missing[0]!r}: …}}",
+            f"pass params={{{example}}}",
         )
     return {name: values[name] for name in declared}
 
@@ -285,7 +288,8 @@ def _output_types(
             raise GraphError(
                 _CONTEXT,
                 f"the graph for {n} rows returns rows of type {shown(row_types)}",
-                f"the graph for {rows} rows returns {shown(common_types)}",
+                f"the type must be that of the graph for {rows} rows, "
+                f"{shown(common_types)}",
             )
         rows, common_types = n, row_types
     return common_types or ()

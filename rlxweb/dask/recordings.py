@@ -25,7 +25,7 @@ from rlxweb.dask.cluster_messenger import (
     WorkerLeft,
 )
 from rlxweb.dask.task_packing import PendingRecording, RecordingQueue
-from rlxweb.dask.worker_deaths import (
+from rlxweb.dask.worker_death_blame import (
     MAX_DEATHS,
     MAX_DEATHS_AMONG_OTHERS,
     WorkerDeathLog,
@@ -370,8 +370,9 @@ def _worker_deaths_error(pending: PendingRecording) -> WorkerFailed:
         f"welch of {pending.recording.user_path!r}",
         f"{len(pending.ended_workers)} workers died while processing the recording: "
         f"{format_addresses(pending.ended_workers)}",
-        f"a recording fails after {MAX_DEATHS} worker deaths "
-        f"({MAX_DEATHS_AMONG_OTHERS} if as many workers die during other recordings)",
+        f"a recording fails after {MAX_DEATHS} worker deaths, or after "
+        f"{MAX_DEATHS_AMONG_OTHERS} if at least as many workers die during other "
+        "recordings",
         "increase the memory of the workers (`--memory-limit` of `dask worker`), or "
         "run this recording without a cluster to see whether reading it crashes",
     )

@@ -61,7 +61,7 @@ def check_worker_resources(required: Mapping[str, float], context: str) -> None:
                 context,
                 f"worker {worker.address} has {available.get(name, 0):g} of resource "
                 f"{name}",
-                f"the chunk requires {amount:g} of it; Dask dropped this requirement "
-                "when it fused tasks",
+                f"the chunk requires {amount:g} of resource {name}; Dask dropped this "
+                "requirement when it fused tasks",
                 "disable task fusion: y.compute(optimize_graph=False)",
             )

@@ -16,7 +16,7 @@ from typing import TypeAlias
 from rlxweb.errors import GraphError, RlxError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
-from rlxweb.ir.shape import normalize_axis, normalize_sorted_axes
+from rlxweb.ir.shape_arithmetic import normalize_axis, normalize_sorted_axes
 
 RowAxis: TypeAlias = int | None
 """Axis of a value that holds the rows; None if the value is the same for all rows."""
@@ -264,7 +264,7 @@ def _image_batch_rule(
     batch.
     """
     if _first_operand_axis(axes) != 0:
-        raise _RowsMixedError("only the images of a batch, on axis 0, are independent")
+        raise _RowsMixedError("the rows must be the images of a batch, on axis 0")
     return 0
 
 
@@ -322,7 +322,7 @@ def _matmul_rule(node: Node, operands: Sequence[Node], axes: Sequence[RowAxis]) 
         if result_axis >= rank - 2:
             raise _RowsMixedError("both its operands have rows")
     if any(axis is not None for axis in axes[2:]):
-        raise _RowsMixedError("an operand that it adds to the product has rows")
+        raise _RowsMixedError("an operand added to the product has rows")
     _check_same_for_all_rows(rank, result_axis, operands[2:])
     return result_axis
 

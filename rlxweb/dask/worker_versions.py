@@ -140,7 +140,7 @@ def _no_answer_reason(answer: object) -> str:
     if isinstance(answer, str | PackageNotFoundError):
         return ""
     details = "" if answer is None else f" ({type(answer).__name__}: {answer})"
-    return f"it does not respond{details}"
+    return f"no response{details}"
 
 
 def _installed_version(name: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.device_run_attempt import Attempt
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -25,7 +25,7 @@ from rlxweb.device import (
     parse_devices,
 )
 from rlxweb.errors import EnvironmentWarning, UsageError, shown
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 T = TypeVar("T")
 CalibrationMode = Literal["lazy", "off"]

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from rlxweb.backends.protocol import Array, as_bytes
 from rlxweb.errors import LimitExceeded
-from rlxweb.gpu.recording_port import RecordedWrite
+from rlxweb.gpu.command_recording_port import RecordedWrite
 
 MAX_FILE_NBYTES = 2**31 - 1
 """Largest size that every browser can hold in one ArrayBuffer."""

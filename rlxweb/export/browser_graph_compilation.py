@@ -24,9 +24,10 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.gpu.command_recording_port import RecordingPort
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
-from rlxweb.gpu.recording_port import RecordingPort
+from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.ir.array_validation import unset_params_clause
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
@@ -69,7 +70,7 @@ def record_graph(
     if unset:
         raise InputError(
             context,
-            f"param {', '.join(map(repr, unset))} has no value",
+            unset_params_clause(unset),
             f"{len(unset)} of {len(graph.named('param'))} params unset",
             "call set_param first: the params are exported with the page",
         )
@@ -151,7 +152,9 @@ def _add_export_context(context: str, unsupported: Set[DType]) -> Iterator[None]
 def _export_hint(error: RlxError, unsupported: Set[DType]) -> str:
     """Return the advice for an error of the export."""
     if isinstance(error, LimitExceeded):
-        return "export smaller inputs or fewer rows, or pass larger `limits`"
+        return (
+            "export a graph with smaller inputs or fewer rows, or pass larger `limits`"
+        )
     if isinstance(error, DTypeError) and unsupported == {DType.F16}:
         return "cast to f32, or export with features=('shader-f16',)"
     if isinstance(error, DTypeError):

@@ -21,7 +21,7 @@ from typing import Any
 
 from rlxweb.errors import RlxError
 from rlxweb.export.atomic_folder import FileContent
-from rlxweb.export.plan_signature import (
+from rlxweb.export.plan_io_signature import (
     PlanSignature,
     input_signature,
     is_js_identifier,

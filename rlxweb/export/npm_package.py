@@ -11,7 +11,7 @@ from typing import Any
 
 from rlxweb.errors import UsageError, shown
 from rlxweb.export.atomic_folder import FileContent
-from rlxweb.export.plan_signature import (
+from rlxweb.export.plan_io_signature import (
     input_signature,
     is_js_identifier,
     output_signature,

@@ -39,9 +39,9 @@ from rlxweb.backends.webgpu_buffers import stored_bytes
 from rlxweb.export.binary_array_file import BinaryFile
 from rlxweb.export.browser_graph_compilation import RecordedGraph
 from rlxweb.export.required_limits import required_limits
+from rlxweb.gpu.command_recording_port import RecordedPipeline
 from rlxweb.gpu.js_bridge_conversion import command_as_list
-from rlxweb.gpu.port import BufferCopy, Command, Dispatch
-from rlxweb.gpu.recording_port import RecordedPipeline
+from rlxweb.gpu.port_protocol import BufferCopy, Command, Dispatch
 from rlxweb.ir.op import TensorType
 
 SCHEMA = "rlxweb.web/1"

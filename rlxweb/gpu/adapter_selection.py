@@ -14,8 +14,8 @@ from dataclasses import fields
 from typing import Any
 
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.port import AdapterRequest, BackendType, DeviceFacts
 from rlxweb.gpu.port_base import limits_from_driver
+from rlxweb.gpu.port_protocol import AdapterRequest, BackendType, DeviceFacts
 from rlxweb.limits import Limits
 
 _BACKEND_TYPES: dict[str, BackendType] = {

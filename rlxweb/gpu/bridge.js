@@ -2,7 +2,7 @@
 //
 // Owns the JavaScript objects behind the handles, replays whole command lists in one
 // crossing, and turns error scopes and the loss of the device into errors whose name
-// browser.py knows. Knows buffers and commands, no tensors. Evaluates to a function that
+// browser_port.py knows. Knows buffers and commands, no tensors. Evaluates to a function that
 // makes one port; works in a Worker and in a page.
 (() => {
   "use strict";

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import AdapterMissing, DeviceError, MustAwait
-from rlxweb.gpu import validation
+from rlxweb.gpu import command_validation
 from rlxweb.gpu.js_bridge_conversion import (
     command_as_list,
     convert_bridge_error,
@@ -28,7 +28,8 @@ from rlxweb.gpu.js_bridge_conversion import (
     webgpu_feature,
     webgpu_limits_to_request,
 )
-from rlxweb.gpu.port import (
+from rlxweb.gpu.port_base import PortBase, command_handles
+from rlxweb.gpu.port_protocol import (
     TIMESTAMP_FEATURE,
     AdapterRequest,
     BindingAccess,
@@ -36,7 +37,6 @@ from rlxweb.gpu.port import (
     Command,
     DeviceFacts,
 )
-from rlxweb.gpu.port_base import PortBase, command_handles
 
 _ACCESS_LETTERS: dict[BindingAccess, str] = {"read": "r", "write": "w", "uniform": "u"}
 # Command tuples whose ready form is kept for their next submission.
@@ -235,7 +235,7 @@ class BrowserPort(PortBase):
         buffer.
         """
         self._check_open("buffer")
-        facts = validation.check_buffer(nbytes, usage, self.facts.limits)
+        facts = command_validation.check_buffer(nbytes, usage, self.facts.limits)
         handle = self._new_handle("buffers")
         context = f"buffer of {nbytes} bytes ({usage})"
         self._call_now(context, "buffer", handle, facts.nbytes, usage)
@@ -245,7 +245,7 @@ class BrowserPort(PortBase):
     def write(self, handle: int, offset: int, data: memoryview) -> None:
         """Write bytes to a buffer; the browser's queue copies them."""
         self._check_open("write")
-        flat, tail = validation.check_write(
+        flat, tail = command_validation.check_write(
             handle, offset, data, self._handle_table.buffer_facts
         )
         context = f"write {data.nbytes} bytes to buffer {handle}"
@@ -267,7 +267,7 @@ class BrowserPort(PortBase):
         """Compile `main` of a WGSL module."""
         self._check_open("pipeline")
         order = tuple(layout)
-        validation.check_pipeline(source, order, constants, self.facts.limits)
+        command_validation.check_pipeline(source, order, constants, self.facts.limits)
         self._check_can_wait("compile a shader", "compile_async")
         handle = self._new_handle("pipelines")
         await self._call_and_wait(
@@ -323,7 +323,7 @@ class BrowserPort(PortBase):
     async def read(self, handle: int, offset: int, nbytes: int) -> memoryview:
         """Wait for the queue and return a copy of exactly `nbytes` bytes."""
         self._check_open("read")
-        facts = validation.check_read(
+        facts = command_validation.check_read(
             handle, offset, nbytes, self._handle_table.buffer_facts
         )
         self._check_can_wait("read results", "run_async")

@@ -1,8 +1,8 @@
 """Conversion of device facts, limits, commands and errors between Python and
 `bridge.js`.
 
-Plain data both ways, so that none of it needs a browser. Used by `browser.py` and where
-plans are written down for pages.
+Plain data both ways, so that none of it needs a browser. Used by `browser_port.py` and
+where plans are written down for pages.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rlxweb.errors import (
     OutOfMemory,
     ShaderRejected,
 )
-from rlxweb.gpu.port import BufferCopy, Command, DeviceFacts, Dispatch
 from rlxweb.gpu.port_base import limits_from_driver
+from rlxweb.gpu.port_protocol import BufferCopy, Command, DeviceFacts, Dispatch
 from rlxweb.limits import Limits
 
 _SOFTWARE_NAMES = ("swiftshader", "llvmpipe", "lavapipe", "basic render")

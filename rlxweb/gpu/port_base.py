@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlxweb.errors import DeviceError, DeviceLost, SessionClosed, Unsupported
-from rlxweb.gpu.port import (
+from rlxweb.gpu.command_validation import BufferFacts, check_command
+from rlxweb.gpu.port_protocol import (
     AdapterRequest,
     BindingAccess,
     BufferCopy,
@@ -21,7 +22,6 @@ from rlxweb.gpu.port import (
     Dispatch,
     GpuPort,
 )
-from rlxweb.gpu.validation import BufferFacts, check_command
 from rlxweb.limits import Limits
 
 _SELF_TEST_SHADER = """
@@ -113,13 +113,13 @@ class PortBase:
             raise self._lost_error(verb)
         if self._closed:
             hint = "open a new session"
-            raise SessionClosed(verb, "the port is closed", "", hint)
+            raise SessionClosed(verb, "the GPU port is closed", "", hint)
 
     def _check_can_open(self, device: object) -> None:
         """Raise an error if the port was closed or is open already."""
         self._check_not_closed("open")
         if device is not None:
-            raise DeviceError("open", "the port is already open")
+            raise DeviceError("open", "the GPU port is already open")
 
     def _check_usable(self, verb: str, device: object) -> None:
         """Raise an error if the port is closed, lost or not open."""
@@ -167,7 +167,9 @@ class PortBase:
 
 def _not_open_error(verb: str) -> DeviceError:
     """Return the error for a port that is not open."""
-    return DeviceError(verb, "the port is not open", "", "call `await open()` first")
+    return DeviceError(
+        verb, "the GPU port is not open", "", "call `await open()` first"
+    )
 
 
 def limits_from_driver(values: dict[str, int]) -> Limits:

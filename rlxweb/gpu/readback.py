@@ -114,7 +114,7 @@ class BufferReader:
                 self._mapper.copy(out, view[skip : skip + out.size])
             return
         # Plain "READ" submits once more before it maps, and that may block (see
-        # waiting.py); everything a map must wait for has been submitted already.
+        # deadline_waits.py); everything a map must wait for has been submitted already.
         promise = native.map_async("READ_NOSYNC", low, size)
         with self._mapper.map_buffer(native, promise):
             view = readable_view(native, low, size)

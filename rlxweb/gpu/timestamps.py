@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.gpu.command_binding import CommandBinder
-from rlxweb.gpu.port import Command
+from rlxweb.gpu.command_list_encoding import CommandBinder
+from rlxweb.gpu.port_protocol import Command
 from rlxweb.gpu.readback import BufferReader
 from rlxweb.limits import Limits
 

@@ -16,9 +16,9 @@ from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.gpu import adapter_selection as choice
 from rlxweb.gpu.cffi_type_preparsing import parse_types
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard
-from rlxweb.gpu.port import AdapterRequest, DeviceFacts
-from rlxweb.library_probe import library_problem
-from rlxweb.library_versions import installed_version, version_problem
+from rlxweb.gpu.port_protocol import AdapterRequest, DeviceFacts
+from rlxweb.library_crash_probe import library_problem
+from rlxweb.required_library_versions import installed_version, version_problem
 
 WgpuLibrary = Literal["wgpu", "wgpudawn"]
 _LISTING_LOCK = ForkSafeLock()

@@ -24,12 +24,13 @@ from rlxweb.errors import (
 )
 from rlxweb.fork_safety import ForkSafeLock, register_child_callback
 from rlxweb.gpu import adapter_selection as choice
-from rlxweb.gpu import validation
+from rlxweb.gpu import command_validation
 from rlxweb.gpu.buffer_mapping import BufferMapper, ByteArray
-from rlxweb.gpu.command_binding import CommandBinder
+from rlxweb.gpu.command_list_encoding import CommandBinder
 from rlxweb.gpu.deadline_waits import DeadlineWaits
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard, leak_object
-from rlxweb.gpu.port import (
+from rlxweb.gpu.port_base import HandleTable, PortBase
+from rlxweb.gpu.port_protocol import (
     TIMESTAMP_FEATURE,
     AdapterRequest,
     BindingAccess,
@@ -37,7 +38,6 @@ from rlxweb.gpu.port import (
     Command,
     DeviceFacts,
 )
-from rlxweb.gpu.port_base import HandleTable, PortBase
 from rlxweb.gpu.readback import BufferReader
 from rlxweb.gpu.timestamps import time_lists_on_device
 from rlxweb.gpu.unchecked_shaders import create_unchecked_module
@@ -152,7 +152,7 @@ class WgpuPort(PortBase):
         """Create a buffer, its size rounded up to a multiple of 4."""
         with self._lock:
             self._check_open("buffer")
-            facts = validation.check_buffer(nbytes, usage, self.facts.limits)
+            facts = command_validation.check_buffer(nbytes, usage, self.facts.limits)
             flags = _USAGE_FLAGS[usage]
             is_mapped = (
                 is_host_written and facts.nbytes >= MAPPED_WRITE_BYTES and self.in_place
@@ -172,7 +172,7 @@ class WgpuPort(PortBase):
         """Copy host bytes to a buffer; large writes go through mapped memory."""
         with self._lock:
             self._check_open("write")
-            flat, tail = validation.check_write(
+            flat, tail = command_validation.check_write(
                 handle, offset, data, self._handle_table.buffer_facts
             )
             with self._convert_errors(f"write {data.nbytes} bytes to buffer {handle}"):
@@ -197,7 +197,9 @@ class WgpuPort(PortBase):
         with self._lock:
             self._check_open("pipeline")
             accesses = tuple(layout)
-            validation.check_pipeline(source, accesses, constants, self.facts.limits)
+            command_validation.check_pipeline(
+                source, accesses, constants, self.facts.limits
+            )
             with self._convert_errors("compile a shader", ShaderRejected, source):
                 module = (
                     None
@@ -235,7 +237,7 @@ class WgpuPort(PortBase):
         """Wait for the queue and return a copy of exactly `nbytes` bytes."""
         with self._lock:
             self._check_open("read")
-            facts = validation.check_read(
+            facts = command_validation.check_read(
                 handle, offset, nbytes, self._handle_table.buffer_facts
             )
             out = np.empty(nbytes, np.uint8)

@@ -28,7 +28,7 @@ from rlxweb.graphfile.format_constants import (
 )
 from rlxweb.graphfile.graph_budget import GraphBudget
 from rlxweb.graphfile.memory_mapped_bytes import ByteArray
-from rlxweb.graphfile.safetensors_layout import (
+from rlxweb.graphfile.safetensors_header import (
     NUMPY_DTYPES,
     SafetensorsLayout,
     TensorEntry,
@@ -38,10 +38,10 @@ from rlxweb.graphfile.safetensors_layout import (
 )
 from rlxweb.graphfile.strict_json import FormatViolation, JsonCursor, check_depth
 from rlxweb.graphfile.traced_call_json import TracedCallReplayer, dim_from_json
-from rlxweb.ir.dim import Dim
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.sym_int import OPERATOR_FUNCTIONS, SymInt
+from rlxweb.ir.symbolic_dim import Dim
 from rlxweb.ir.tensor import Tensor
 
 Array = npt.NDArray[Any]
@@ -266,8 +266,8 @@ def _read_call(state: _GraphReadState, data: Any, subject: str) -> None:
             tensor_type = trial.graph.node(trial.tensor_ids[node_id]).type
             if tensor_type.numel > max_elements:
                 problem = (
-                    f"{subject} creates a tensor of type {tensor_type} for the trial "
-                    f"sizes of the dims"
+                    f"{subject} creates a tensor of type {tensor_type} with the dim "
+                    f"sizes that are used to check the file"
                 )
                 rule = f"at most {max_elements:,} elements are allowed"
                 raise FormatViolation(problem, rule)
@@ -291,7 +291,7 @@ def _read_guard(state: _GraphReadState, data: Any, subject: str) -> None:
                 return
     raise FormatViolation(
         f"{subject} is {shown(data)}",
-        "expected a comparison operator, two sizes and a bool",
+        "expected a list of a comparison operator, two sizes and a bool",
     )
 
 
@@ -306,7 +306,9 @@ def _read_known_shape(state: _GraphReadState, data: Any, subject: str) -> None:
                 trace.observe_shape(node_id, shape)
                 return
     problem = f"{subject} is {shown(data)}"
-    raise FormatViolation(problem, "expected a node id and the shape of that node")
+    raise FormatViolation(
+        problem, "expected a list of a node id and the shape of the node"
+    )
 
 
 def _read_node(state: _GraphReadState, fields: Any, subject: str) -> None:

@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.atomic_file import open_output
 from rlxweb.errors import GraphFileError, UsageError, VerifyError, shown
 from rlxweb.graphfile.attribute_json import attribute_to_json
@@ -29,7 +29,7 @@ from rlxweb.graphfile.format_constants import (
     MAX_NODES,
     STATIC_FORMAT,
 )
-from rlxweb.graphfile.safetensors_layout import METADATA_KEY, check_name
+from rlxweb.graphfile.safetensors_header import METADATA_KEY, check_name
 from rlxweb.graphfile.strict_json import FormatViolation
 from rlxweb.graphfile.traced_call_json import call_to_json, dim_to_json, size_to_json
 from rlxweb.ir.array_validation import coerce_to_type, unknown_name_error

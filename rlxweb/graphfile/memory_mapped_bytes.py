@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import GraphFileError, shown
 from rlxweb.safe_file_opening import NotRegularFile, open_regular_file

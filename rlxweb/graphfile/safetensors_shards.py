@@ -11,7 +11,7 @@ from typing import Any
 
 from rlxweb.errors import GraphFileError, shown
 from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
-from rlxweb.graphfile.safetensors_layout import (
+from rlxweb.graphfile.safetensors_header import (
     MAX_FOREIGN_HEADER,
     SafetensorsLayout,
     TensorEntry,
@@ -81,7 +81,7 @@ def _open_indexed(path: Path, raw: bytes, context: str) -> dict[str, ShardTensor
                 context,
                 f"the index lists tensor {shown(name)} in {shown(file)}",
                 "this file does not contain the tensor",
-                "download the index and the files again; they do not match",
+                "the index and the files do not match: download all of them again",
             )
         tensors[name] = ShardTensor(layouts[file], entry)
     return tensors

@@ -16,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.argument_validation import coerce_bool
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.bfloat16 import BFLOAT16, to_float32, widen_bfloat16
 from rlxweb.errors import InputError, NotFinite, UsageError, near, shown
 from rlxweb.graphfile.memory_mapped_bytes import Source
-from rlxweb.graphfile.safetensors_layout import NUMPY_DTYPES
+from rlxweb.graphfile.safetensors_header import NUMPY_DTYPES
 from rlxweb.graphfile.safetensors_shards import ShardTensor, open_tensors
 from rlxweb.ir.dtype import DType, cast_array
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.verify import require_graph
 
 Array = npt.NDArray[Any]

@@ -19,11 +19,11 @@ from rlxweb.errors import shown
 from rlxweb.graphfile.attribute_json import DTYPE_BY_LABEL, float_from_json
 from rlxweb.graphfile.strict_json import FormatViolation
 from rlxweb.ir.builder_call_trace import TensorRef, TracedCall
-from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ir.sym_int import SymAxisLength, SymInt
+from rlxweb.ir.symbolic_dim import Dim
 
 Array = npt.NDArray[Any]
 ArrayWriter = Callable[[Array], dict[str, Any]]
@@ -105,7 +105,7 @@ def call_to_json(call: TracedCall, store_array: ArrayWriter) -> dict[str, Any]:
     """Return one call as JSON; raises FormatViolation for one that no file holds."""
     if call.method in UNSTORABLE_METHODS:
         problem = f"the graph calls {call.method}() with a Python function"
-        rule = "a file cannot store code: bind the graph, and save the bound graph"
+        rule = "a file cannot store code; bind the graph, and save the bound graph"
         raise FormatViolation(problem, rule)
     return {
         "method": call.method,
@@ -146,7 +146,7 @@ class TracedCallReplayer:
         if method in _REMOVED_METHODS:
             raise FormatViolation(
                 f"{subject} calls {method}(), which rlxweb.Graph no longer has",
-                "only methods of rlxweb.Graph are allowed: build the graph with "
+                "only methods of rlxweb.Graph are allowed; build the graph with "
                 "rlxweb.rlx.Graph and save it again",
             )
         if not is_known or method in UNSTORABLE_METHODS:
@@ -170,7 +170,9 @@ class TracedCallReplayer:
             and _integer_product([*arguments, keyword_arguments]) > MAX_INTEGER_PRODUCT
         ):
             problem = f"{subject} ({method}) has integers that are too large"
-            rule = f"their product must be at most {MAX_INTEGER_PRODUCT:,}"
+            rule = (
+                f"the product of the integers must be at most {MAX_INTEGER_PRODUCT:,}"
+            )
             raise FormatViolation(problem, rule)
         first_node = len(self._graph)
         getattr(self._graph, method)(*arguments, **keyword_arguments)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from rlxweb.host.thread_tasks import Task, run_tasks
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 
 Tile = tuple[slice, ...]
 

@@ -17,7 +17,7 @@ from rlxweb.host.array_tiles import TILE_ELEMENTS, Tile, parallel_for, split_int
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
-from rlxweb.ir.shape import Shape, normalize_axis
+from rlxweb.ir.shape_arithmetic import Shape, normalize_axis
 
 MIN_BLOCKED_ELEMENTS: Final = 2 * TILE_ELEMENTS
 """Minimum elements for which blocking outweighs its Python overhead."""

@@ -86,8 +86,8 @@ def welch_kernel_key(spec: WelchSpec, k: int) -> WelchKernelKey | str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledWelchKernel:
-    """Compiled Welch estimate; `WelchKernel` and `llvm_power_sums.py` document the
-    arguments of its functions.
+    """Compiled Welch estimate; `WelchKernel` and `llvm_welch_power_sums.py` document
+    the arguments of its functions.
 
     find_peaks  None where so many bins are better searched for by other means
     tables  what the functions look up: they hold on to nothing themselves
@@ -126,7 +126,7 @@ def welch_kernel_job(
     """Return the job for rows of `segments` segments with samples of `sample_nbytes`
     bytes, searching k bins.
     """
-    from rlxweb.machine.llvm_power_sums import ADDRESS_COUNT, JOB_FIELDS
+    from rlxweb.machine.llvm_welch_power_sums import ADDRESS_COUNT, JOB_FIELDS
 
     generator = kernel.generator
     weights = np.full(generator.bin_count, 0.5 * spec.scale / segments)

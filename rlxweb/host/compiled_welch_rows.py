@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.digital import Digital
+from rlxweb.adc_samples import Digital
 from rlxweb.errors import DTypeError
 from rlxweb.host.compiled_welch import (
     CompiledWelchKernel,

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.host.segment_fft_workspace import fft_bin_count, welch_tables
 from rlxweb.host.segment_spectra import segment_spectra
-from rlxweb.host.segment_workspace import fft_bin_count, welch_tables
 from rlxweb.host.welch_spec import WelchSpec
 
 MAX_SPECTRA_BYTES: Final = 64 << 20

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.compiled_welch import array_address
-from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode

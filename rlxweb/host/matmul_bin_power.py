@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.segment_workspace import welch_tables
+from rlxweb.host.segment_fft_workspace import welch_tables
 from rlxweb.host.welch_spec import WelchSpec
 
 _BLOCK_SAMPLES: Final = 1 << 20

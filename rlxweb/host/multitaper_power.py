@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.segment_workspace import remove_constant
+from rlxweb.host.segment_fft_workspace import remove_constant
 from rlxweb.host.thread_tasks import Task, run_tasks
 from rlxweb.host.welch_spectrum import BLOCK_SAMPLES, THREADED_SAMPLES
 from rlxweb.recipes.welch_parameters import doubled_bin_slice

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
-from rlxweb.ir.shape import normalize_sorted_axes
+from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
 
 RUN_LENGTH: Final = 128
 """Elements of a run."""

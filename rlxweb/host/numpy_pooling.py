@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host.array_tiles import TILE_ELEMENTS, parallel_for
 from rlxweb.host.numpy_convolution import pad_for_windows
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.recipes.conv_pool_windows import (

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 
 MIN_POOLED_BYTES: Final = 1 << 18
 """Results below this size come from the allocator, which has such pages at hand."""

@@ -15,7 +15,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.segment_workspace import SegmentWorkspace, fft_bin_count, welch_tables
+from rlxweb.host.segment_fft_workspace import (
+    SegmentWorkspace,
+    fft_bin_count,
+    welch_tables,
+)
 from rlxweb.host.thread_tasks import Task, run_tasks
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import (

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rlxweb.digital import is_digital_dtype
+from rlxweb.adc_samples import is_digital_dtype
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.recipes.welch_parameters import samples_needed, segment_count
 

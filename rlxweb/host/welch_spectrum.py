@@ -1,7 +1,7 @@
 """Averaged power spectra of many rows, in cache-sized blocks on a few threads.
 
 Owns how rows and segments are cut into tasks; the arithmetic is in
-`segment_workspace.py`. It must not know presets, peaks, files or devices. The cut
+`segment_fft_workspace.py`. It must not know presets, peaks, files or devices. The cut
 depends on the shapes alone, so the answer is the same bits for any number of threads.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.errors import UsageError
-from rlxweb.host.segment_workspace import (
+from rlxweb.host.segment_fft_workspace import (
     SegmentWorkspace,
     fft_bin_count,
     thread_workspace,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.argument_validation import coerce_float
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import DTypeError, ShapeError, UsageError, shown
 from rlxweb.io.format_reader_interface import Samples
 from rlxweb.io.recording import Channel, Group
@@ -79,7 +79,7 @@ def _coerce_samples(array: Any, context: str) -> Samples:
         raise ShapeError(
             context,
             f"the array has shape {data.shape}",
-            "expected (channels, samples) or (samples,)",
+            "expected (channels, samples) or (samples,), each number at least 1",
         )
     if data.dtype.kind not in "iuf":
         raise DTypeError(

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.fork_safety import ForkSafeLock

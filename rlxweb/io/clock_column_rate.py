@@ -219,8 +219,8 @@ def rate_in_likely_unit(name: ClockName, first: float, step: float) -> ClockRate
             name.seconds_per_unit, f"units of {name.seconds_per_unit:g} s"
         )
         problem = (
-            f"is in {unit_name} according to its name, but {size:.3g} {unit_name} "
-            "since 1970 is not a valid date"
+            f"is in {unit_name} according to its name, but its first value, "
+            f"{first:.3g} {unit_name} since 1970, is not a valid date"
         )
         return _doubtful_rate(problem, scales, step)
     if (
@@ -244,8 +244,8 @@ def rate_in_likely_unit(name: ClockName, first: float, step: float) -> ClockRate
         )
     if name.is_date:
         problem = (
-            f"is a date according to its name, but {first:.6g} s since 1970 is not a "
-            "valid date"
+            f"is a date according to its name, but its first value, {first:.6g} s "
+            "since 1970, is not a valid date"
         )
         return _doubtful_rate(problem, (), step)
     if step >= 1:
@@ -465,8 +465,7 @@ def _measure_uneven_clock(
         )
     if bad_steps:
         findings.append(
-            f"{bad_steps} step{'s' * (bad_steps != 1)} with a decreasing or "
-            "missing time"
+            f"{bad_steps} negative or missing time step{'s' * (bad_steps != 1)}"
         )
     location = location.format((row if first_bad_row is None else first_bad_row) + 1)
     if not gaps and not bad_steps:

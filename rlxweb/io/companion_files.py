@@ -12,12 +12,12 @@ import re
 from collections.abc import Collection
 
 from rlxweb.io.byte_source import open_source
-from rlxweb.io.mne_input_checks import (
+from rlxweb.io.mne_file_validation import (
     check_brainvision_files,
     check_eeglab_files,
     check_fif_files,
 )
-from rlxweb.io.urls import is_url
+from rlxweb.io.url_parsing_and_redaction import is_url
 
 _HEADER_BY_SUFFIX = {
     ".eeg": (".vhdr", "the samples of a BrainVision recording"),

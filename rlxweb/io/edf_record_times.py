@@ -170,18 +170,15 @@ def check_continuous(source: ByteSource, header: EdfHeader) -> None:
     claim = f"the header declares no gaps ({header.version})"
     rule = "samples are read without gaps; annotation times are not changed"
     if gaps or overlaps:
-        gap_count = f"{len(gaps)} gap{'s' * (len(gaps) != 1)}"
-        gap_seconds = sum(delay for _, delay in gaps)
-        overlap_text = (
-            f" and {len(overlaps)} overlap{'s' * (len(overlaps) != 1)} ("
-            f"{-sum(delay for _, delay in overlaps):.6g} s in total)"
-            if overlaps
-            else ""
+        findings = " and ".join(
+            f"{len(delays)} {noun}{'s' * (len(delays) != 1)} "
+            f"({abs(sum(delay for _, delay in delays)):.6g} s in total)"
+            for noun, delays in (("gap", gaps), ("overlap", overlaps))
+            if delays
         )
         first_record = min([*gaps, *overlaps])[0]
         source.warn(
-            f"{claim}, but the data record times have {gap_count} "
-            f"({gap_seconds:.6g} s in total){overlap_text}, the first at "
+            f"{claim}, but the data record times have {findings}, the first at "
             f"{first_record * header.record_s:.6g} s: {rule}"
         )
     elif onsets:

@@ -17,17 +17,17 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.adc_samples import Digital
 from rlxweb.argument_hints import Advice, Blank
-from rlxweb.digital import Digital
 from rlxweb.errors import UsageError
 from rlxweb.io.calendar_dates import format_edf_date
-from rlxweb.io.edf_annotation_layout import (
+from rlxweb.io.edf_annotation_writer import (
     EdfAnnotationChannel,
     is_stored_exactly,
     place_annotations,
 )
 from rlxweb.io.edf_header import ANNOTATION_LABELS, BDF_MAGIC
-from rlxweb.io.edf_record_duration import EdfRecordLayout, choose_record_layout
+from rlxweb.io.edf_writer_record_duration import EdfRecordLayout, choose_record_layout
 from rlxweb.io.edf_writer_scale import EdfScale, copied_scale, finest_scale
 from rlxweb.io.recording import Group
 from rlxweb.io.write_job import (

@@ -18,7 +18,7 @@ from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.companion_files import find_header
 from rlxweb.io.format_reader_interface import ArrayLayout, FileContents
 from rlxweb.io.source_opener import OpenSource
-from rlxweb.io.urls import file_suffix
+from rlxweb.io.url_parsing_and_redaction import file_suffix
 
 
 class ArraySelection(NamedTuple):
@@ -84,7 +84,7 @@ class RecordingFormat:
 
 
 def _read_edf(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.edf import read_edf
+    from rlxweb.io.edf_reader import read_edf
 
     return read_edf(source)
 
@@ -96,25 +96,25 @@ def _read_wav(source: Any, selection: ArraySelection) -> FileContents:
 
 
 def _read_npy(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.npy import read_npy
+    from rlxweb.io.npy_reader import read_npy
 
     return read_npy(source, selection.layout)
 
 
 def _read_npz(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.npz import read_npz
+    from rlxweb.io.npz_reader import read_npz
 
     return read_npz(source, *selection)
 
 
 def _read_csv(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.csv_table import read_csv
+    from rlxweb.io.csv_reader import read_csv
 
     return read_csv(source)
 
 
 def _read_zarr(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.zarr_store import read_zarr
+    from rlxweb.io.zarr_recording import read_zarr
 
     return read_zarr(source, *selection)
 
@@ -126,7 +126,7 @@ def _read_parquet(source: Any, selection: ArraySelection) -> FileContents:
 
 
 def _read_hdf5(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.hdf5 import read_hdf5
+    from rlxweb.io.hdf5_reader import read_hdf5
 
     return read_hdf5(source, *selection)
 
@@ -344,4 +344,4 @@ def _unrecognized_reason(source: ByteSource, head: bytes) -> tuple[str, str] | N
         problem = f"the file format is not supported {first_bytes}"
     else:
         return None
-    return problem, "convert the file first"
+    return problem, "convert the file to a supported format"

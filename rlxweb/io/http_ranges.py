@@ -256,10 +256,14 @@ class HttpRangeReader:
             return self._file.error(
                 "the file is empty", "0 bytes", "record or copy the file again"
             )
-        known_size = self.state.nbytes if self.state else "an unknown number of"
+        size_text = (
+            f"the file had {self.state.nbytes} bytes"
+            if self.state
+            else "the file size is unknown"
+        )
         return self._file.error(
             "the server rejects the requested range (HTTP 416)",
-            f"requested bytes from offset {position}, the file had {known_size} bytes",
+            f"requested bytes from offset {position}, {size_text}",
             "open the file again: it may have been truncated",
         )
 

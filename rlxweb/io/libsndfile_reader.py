@@ -20,14 +20,14 @@ from rlxweb.atomic_file import error_reason
 from rlxweb.errors import not_installed
 from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.io.byte_source import ByteSource
+from rlxweb.io.byte_source_file_object import SourceFile
 from rlxweb.io.format_reader_interface import (
     ChannelStream,
     FileChannel,
     FileContents,
     Samples,
 )
-from rlxweb.io.sequential_reader import SequentialReader
-from rlxweb.io.source_file_adapter import SourceFile
+from rlxweb.io.sequential_decoder_seeking import SequentialReader
 
 _INSTALL_HINT = "pip install 'rlxweb[audio]'"
 # Bits of the full scale: of these integers are read as they are stored.

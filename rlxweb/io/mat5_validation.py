@@ -230,7 +230,8 @@ class _MatTagWalker:
             return
         if nbytes > _MAX_TEXT_NBYTES:
             raise _InvalidMatTag(
-                f"a file name has {nbytes} bytes, expected at most {_MAX_TEXT_NBYTES}"
+                f"the text of EEGLAB field 'data' has {nbytes} bytes, expected at most "
+                f"{_MAX_TEXT_NBYTES}"
             )
         endianness = "le" if self._byte_order == "<" else "be"
         encodings = {
@@ -267,7 +268,10 @@ class _MatTagWalker:
         """
         total = count * len(fields)
         if total > _MAX_ELEMENTS or 8 * total > end - self._position:
-            raise _InvalidMatTag(f"got {total} arrays in {end - self._position} bytes")
+            raise _InvalidMatTag(
+                f"an array declares {total} nested arrays in {end - self._position} "
+                "bytes"
+            )
         for _ in range(count if fields else 0):
             for field in fields:
                 self.skip_matrix(*self.read_tag(), path, field)

@@ -38,7 +38,7 @@ from rlxweb.io.format_reader_interface import (
     Samples,
     Span,
 )
-from rlxweb.io.mne_input_checks import (
+from rlxweb.io.mne_file_validation import (
     check_brainvision_files,
     check_eeglab_files,
     check_fif_files,
@@ -347,11 +347,14 @@ def _warn_of_boundaries(source: ByteSource, notes: list[Annotation]) -> None:
     )
     times = {round(onset, 4) for onset in onsets if onset > _START_TOLERANCE_S}
     if times:
-        n_later = len(times) - 1
-        more = f" or {n_later} later one{'s' * (n_later > 1)}" if n_later else ""
+        boundary = (
+            f"the boundary at {min(times):.6g} s"
+            if len(times) == 1
+            else f"one of {len(times)} boundaries (the first at {min(times):.6g} s)"
+        )
         source.warn(
-            "the recording was joined from several pieces: a segment that spans the "
-            f"boundary at {min(times):.6g} s{more} mixes samples of two pieces"
+            "the recording was joined from several pieces: a segment that spans "
+            f"{boundary} mixes samples of two pieces"
         )
 
 

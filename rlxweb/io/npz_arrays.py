@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlxweb.atomic_file import error_reason
 from rlxweb.io import file_limits
-from rlxweb.io.npy import PARSER_ERRORS
+from rlxweb.io.npy_reader import PARSER_ERRORS
 from rlxweb.safe_file_opening import open_regular_file
 
 # An encrypted member is a RuntimeError, an unknown method a NotImplementedError.

@@ -24,6 +24,7 @@ from rlxweb.errors import shown
 from rlxweb.io import file_limits, time_parsing
 from rlxweb.io.annotations import MAX_ANNOTATIONS, Annotation
 from rlxweb.io.byte_source import ByteSource
+from rlxweb.io.byte_source_file_object import SourceFile
 from rlxweb.io.calendar_dates import parse_iso_date
 from rlxweb.io.channel_selection import TRIGGER_REASON, is_trigger
 from rlxweb.io.clock_column_names import parse_clock_name, seconds_of_unit
@@ -46,10 +47,9 @@ from rlxweb.io.parquet_page_validation import (
     check_pages,
     list_column_chunks,
 )
-from rlxweb.io.pyarrow_tables import ParquetBatchReader, open_parquet
-from rlxweb.io.recording_attributes import RATE_ATTRIBUTES, read_rate
-from rlxweb.io.sequential_reader import SequentialReader
-from rlxweb.io.source_file_adapter import SourceFile
+from rlxweb.io.parquet_tables import ParquetBatchReader, open_parquet
+from rlxweb.io.sequential_decoder_seeking import SequentialReader
+from rlxweb.io.zarr_hdf5_attributes import RATE_ATTRIBUTES, read_rate
 
 METADATA_KEY: Final = "rlxweb"
 """Key of the schema metadata that holds JSON with `recording` (1), `fs`, `units`,

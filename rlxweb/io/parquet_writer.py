@@ -14,7 +14,7 @@ from typing import IO, Any, Final, get_args
 import numpy as np
 
 from rlxweb.errors import UsageError
-from rlxweb.io.pyarrow_tables import (
+from rlxweb.io.parquet_tables import (
     ColumnType,
     ColumnValues,
     TableColumn,

@@ -29,7 +29,7 @@ from rlxweb.errors import (
     shown,
 )
 from rlxweb.io.recording import Group
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 Array = NDArray[Any]
 Reference: TypeAlias = str | Sequence[str]
@@ -450,7 +450,7 @@ def _resample_group(group: Group, rate: float, context: str) -> Group:
             context,
             f"the ratio of {new_rate:.12g} Hz to {group.fs:.12g} Hz is not a fraction "
             "of small integers",
-            f"both integers must be at most {_MAX_RATIO_TERM}",
+            f"numerator and denominator must be at most {_MAX_RATIO_TERM}",
             hint,
         )
     if ratio == 1:

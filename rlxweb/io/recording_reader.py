@@ -48,7 +48,7 @@ _ONE_RATE_HINT = "select the channels of one rate by name and "
 _UNEVEN_HINT = (
     "resample to evenly spaced times first (numpy.interp), or save a part without gaps "
     "as a separate file; if the times are in another unit, put that unit in the name "
-    "of the clock (time_ms)"
+    "of the time column or array (time_ms)"
 )
 _RATE_TOLERANCE = 0.01
 """Relative difference from which a rate clearly contradicts times with gaps and jitter.
@@ -387,7 +387,7 @@ def _resolve_rate(
         )
     if stream.uncertain_timing is not None:
         source.warn(
-            f"{stream.uncertain_timing.problem}; {stream.fs:.6g} Hz is assumed: "
+            f"{stream.uncertain_timing.problem}; {stream.fs:.6g} Hz is assumed; "
             "put the unit in the name of the time column (time_s, time_ms)"
         )
     if stream.guess_reason and fs is None:

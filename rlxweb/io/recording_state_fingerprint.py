@@ -12,7 +12,7 @@ from hashlib import sha256
 from rlxweb.errors import RecordingError
 from rlxweb.io.modification_stamp import modification_stamp
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.io.urls import is_url, local_path
+from rlxweb.io.url_parsing_and_redaction import is_url, local_path
 from rlxweb.io.zarr_detection import is_zarr_url
 
 

@@ -24,11 +24,11 @@ from rlxweb.atomic_file import open_output
 from rlxweb.errors import RecordingWarning, UsageError, not_installed, shown
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.calendar_dates import SECONDS_PER_DAY, shift_date
+from rlxweb.io.channel_group_merging import merge_groups, merge_obstacle
 from rlxweb.io.formats import WRITERS
-from rlxweb.io.group_merging import merge_groups, merge_obstacle
 from rlxweb.io.recording import Group, Recording
 from rlxweb.io.write_job import WriteJob, WrittenGroup
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -238,25 +238,25 @@ def _check_rates(format_name: str, groups: Sequence[Group], context: str) -> Non
             for suffix, writer in WRITERS.items()
             if writer.supports_mixed_rates
         ]
-        has_rates = len({group.fs for group in groups}) > 1
+        obstacle = merge_obstacle(groups)
         raise UsageError(
             context,
-            merge_obstacle(groups),
+            obstacle.problem,
             (
                 f"a .{format_name} file supports one rate; {' and '.join(suffixes)} "
                 "support several rates"
             )
-            if has_rates
+            if obstacle.has_several_rates
             else (
-                f"all channels of a .{format_name} file must have the same start and "
-                "length"
+                f"the channels of a .{format_name} file must have "
+                f"{obstacle.requirement}"
             ),
             Advice(
                 "write each group to a separate file, or resample all groups to one "
                 "rate: {}",
                 resample=Blank("HZ"),
             )
-            if has_rates
+            if obstacle.has_several_rates
             else "write each group to a separate file",
         )
     begins = [group.first / group.fs for group in groups]

@@ -18,7 +18,7 @@ from rlxweb.io.http_ranges import HttpRangeReader
 from rlxweb.io.read_ahead import ReadAheadFile
 from rlxweb.io.remote_error_translation import RemoteLocation, translate_remote_errors
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.io.urls import is_chain, is_plain_http, url_scheme
+from rlxweb.io.url_parsing_and_redaction import is_chain, is_plain_http, url_scheme
 
 # What a file system tells of a file that is another once the file is.
 _VERSION_KEYS = (

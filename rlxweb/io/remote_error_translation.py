@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rlxweb.atomic_file import error_reason
 from rlxweb.errors import RecordingError, RlxError, did_you_mean
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.io.urls import redact_url, url_scheme
+from rlxweb.io.url_parsing_and_redaction import redact_url, url_scheme
 
 INSTALL_HINT = "pip install rlxweb[dask]"
 _PACKAGE_BY_SCHEME = {

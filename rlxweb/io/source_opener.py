@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from rlxweb.errors import RecordingError
 from rlxweb.io.byte_source import ByteSource, open_source
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.io.urls import is_url, local_path, redact_url
+from rlxweb.io.url_parsing_and_redaction import is_url, local_path, redact_url
 from rlxweb.io.zarr_detection import is_zarr
 
 if TYPE_CHECKING:
-    from rlxweb.io.zarr_store import ZarrSource as Zarr
+    from rlxweb.io.zarr_recording import ZarrSource as Zarr
 
 OpenSource: TypeAlias = "ByteSource | Zarr"
 
@@ -47,7 +47,8 @@ def _open_remote_source(url: str, access: StorageAccess) -> OpenSource:
             f"reading {redact_url(url)!r}",
             "URLs are not supported in a browser tab",
             "fsspec, which reads URLs, does not run in a browser",
-            "download the file in the page and open it by name",
+            "have the page write the file into Pyodide's file system, and open it "
+            "there by its path",
         )
     if is_zarr(url):
         return _open_zarr_store(url, access)
@@ -58,6 +59,6 @@ def _open_remote_source(url: str, access: StorageAccess) -> OpenSource:
 
 
 def _open_zarr_store(name: str, access: StorageAccess) -> OpenSource:
-    from rlxweb.io.zarr_store import ZarrSource
+    from rlxweb.io.zarr_recording import ZarrSource
 
     return ZarrSource(name, access)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rlxweb.errors import UsageError
-from rlxweb.io.urls import (
+from rlxweb.io.url_parsing_and_redaction import (
     REDACTED,
     is_chain,
     is_url,

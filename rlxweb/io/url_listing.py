@@ -7,7 +7,12 @@ from collections.abc import Iterator
 
 from rlxweb.errors import RecordingError
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.io.urls import file_suffix, is_plain_http, path_link, redact_url
+from rlxweb.io.url_parsing_and_redaction import (
+    file_suffix,
+    is_plain_http,
+    path_link,
+    redact_url,
+)
 from rlxweb.io.zarr_detection import is_zarr_url
 
 _VERSION_QUERY = re.compile(r"\?\w+=[^*\[]*$")

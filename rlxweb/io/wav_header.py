@@ -170,7 +170,7 @@ def _parse_format(source: ByteSource, byte_order: str, body: bytes) -> WavFormat
         raise source.error(
             f"got samples of {bits} bits",
             f"{allowed} bits",
-            "convert the file first",
+            "convert the samples to a supported number of bits",
         )
     sample_nbytes = _sample_nbytes(
         source,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.digital import MAX_BITS
+from rlxweb.adc_samples import MAX_BITS
 from rlxweb.io import g711
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.format_reader_interface import (
@@ -22,7 +22,7 @@ from rlxweb.io.format_reader_interface import (
     FileContents,
     Samples,
 )
-from rlxweb.io.pcm import decode_int24, decode_wide
+from rlxweb.io.pcm_integer_decoding import decode_int24, decode_wide
 from rlxweb.io.wav_header import (
     A_LAW,
     FLOAT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rlxweb.io.urls import is_plain_http, is_url, path_link
+from rlxweb.io.url_parsing_and_redaction import is_plain_http, is_url, path_link
 
 ZARR_SUFFIX = ".zarr"
 ZARR_ZIP_SUFFIX = ".zarr.zip"

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlxweb.errors import RecordingWarning
-from rlxweb.io.chunked_reader import ChunkedReader, array_selection
+from rlxweb.io.chunked_array_reader import ChunkedReader, array_selection
 from rlxweb.io.format_reader_interface import Samples
 
 if TYPE_CHECKING:
-    from rlxweb.io.zarr_store import ZarrSource
+    from rlxweb.io.zarr_recording import ZarrSource
 
 
 class ZarrReader:

@@ -7,12 +7,12 @@ no dtype of its own, takes the declared one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy.typing as npt
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import (
     DTypeError,
     RlxError,
@@ -23,7 +23,7 @@ from rlxweb.errors import (
 )
 from rlxweb.ir.dtype import DType, cast_exact, cast_hint, dtype_name
 from rlxweb.ir.op import TensorType
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 
 Array = npt.NDArray[Any]
 _MAX_LISTED_NAMES = 20
@@ -74,6 +74,13 @@ def unknown_name_error(
         f"its {kind}s are {listed}{suffix}" if known else f"it has no {kind}s",
         did_you_mean(str(name), known),
     )
+
+
+def unset_params_clause(names: Iterable[str]) -> str:
+    """Return `param 'w' has no value`, or `params 'w', 'b' have no value`."""
+    listed = [repr(name) for name in names]
+    start, verb = ("param", "has") if len(listed) == 1 else ("params", "have")
+    return f"{start} {', '.join(listed)} {verb} no value"
 
 
 def check_array_type(context: str, array: Any, declared: TensorType) -> None:

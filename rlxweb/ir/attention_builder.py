@@ -15,7 +15,7 @@ import numpy as np
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import Shape, format_shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
 
 
@@ -53,12 +53,14 @@ class AttentionBuilder(OpBuilder):
         if window is not None and not (is_causal and window >= 0):
             raise AttributeRefused(
                 context,
-                f"window={window}",
+                f"window={window} with is_causal={is_causal}",
                 "window must be >= 0 and requires is_causal=True",
             )
         if offset and not is_causal:
             raise AttributeRefused(
-                context, f"offset={offset}", "offset requires is_causal=True"
+                context,
+                f"offset={offset} with is_causal=False",
+                "offset requires is_causal=True",
             )
         g: Any = self
         q, k, v = _split_heads(g, context, query, key, value)
@@ -138,8 +140,8 @@ def _split_heads(
             context,
             f"query has shape {format_shape(query.shape)}, key "
             f"{format_shape(key.shape)}, value {format_shape(value.shape)}",
-            "query, key and value must have the same rank: [..., heads, length, size], "
-            "[batch, length, size] or [length, size]",
+            "query, key and value must have the same rank, and the form [..., heads, "
+            "length, size], [batch, length, size] or [length, size]",
         )
 
     def to_rank_4(x: Tensor) -> Tensor:
@@ -160,8 +162,8 @@ def _mask_to_rank_4(g: Any, context: str, mask: Tensor, queries: Shape) -> Tenso
             context,
             f"the mask has shape {format_shape(mask.shape)}, the query "
             f"{format_shape(queries)}",
-            "the mask must broadcast to [..., query length, key length] and have at "
-            f"most rank {rank}",
+            f"the mask must have a rank of at most {rank} and broadcast to [..., query "
+            "length, key length]",
         )
     if rank == 4 and mask.rank:
         return mask

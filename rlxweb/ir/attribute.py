@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.errors import DTypeError, GraphError
 from rlxweb.ir.dtype import as_dtype
-from rlxweb.ir.shape import as_tuple, bad_attribute, short_repr
+from rlxweb.ir.shape_arithmetic import as_tuple, bad_attribute, short_repr
 
 
 class _Required:

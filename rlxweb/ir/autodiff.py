@@ -17,7 +17,7 @@ from rlxweb.errors import DTypeError, GradientRefused, GraphError, ShapeError
 from rlxweb.ir.derivative import VjpContext, sum_to_shape
 from rlxweb.ir.lowering import decomposition
 from rlxweb.ir.op import Op, registry
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -11,29 +11,29 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import DTypeError, GraphError
 from rlxweb.ir.attention_builder import AttentionBuilder
 from rlxweb.ir.builder_method_factory import builder_method
 from rlxweb.ir.conv_pool_builder import ConvPoolBuilder
 from rlxweb.ir.derivative_builder import DerivativeBuilder
-from rlxweb.ir.detection_builder import DetectionBuilder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.indexing import index_tensor
 from rlxweb.ir.linalg_builder import LinalgBuilder
 from rlxweb.ir.matrix_product_builder import ProductBuilder
 from rlxweb.ir.normalization_builder import NormBuilder
+from rlxweb.ir.object_detection_builder import DetectionBuilder
 from rlxweb.ir.packed_weights_builder import PackedWeightsBuilder
 from rlxweb.ir.pad_gather_scatter_builder import GatherScatterBuilder
 from rlxweb.ir.quantize_builder import QuantizeBuilder
 from rlxweb.ir.reduce_softmax_builder import ReduceBuilder
 from rlxweb.ir.resize_warp_builder import ResizeBuilder
+from rlxweb.ir.rotary_gated_lora_builder import TransformerBuilder
 from rlxweb.ir.sequence_model_builder import SequenceBuilder
-from rlxweb.ir.shape import normalize_axis, short_repr
+from rlxweb.ir.shape_arithmetic import normalize_axis, short_repr
 from rlxweb.ir.sort_search_builder import SortSearchBuilder
 from rlxweb.ir.spectral_builder import SpectralBuilder
 from rlxweb.ir.tensor import Operand, Tensor, as_tensor_tuple, op_context
-from rlxweb.ir.transformer_builder import TransformerBuilder
 from rlxweb.ir.unpool_builder import UnpoolBuilder
 
 T = TypeVar("T")
@@ -181,7 +181,8 @@ class Builder(
     round = builder_method(
         "round",
         _add_unary,
-        "x rounded to the nearest integer; halves round to the even one.",
+        "x rounded to the nearest integer; a value halfway between two integers rounds "
+        "to the even one.",
     )
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:

@@ -24,9 +24,8 @@ from rlxweb.errors import (
     ShapeError,
     UsageError,
 )
-from rlxweb.ir.dim import Dim
 from rlxweb.ir.op import TensorType
-from rlxweb.ir.shape import as_tuple, format_shape, short_repr
+from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
 from rlxweb.ir.sym_int import (
     OPERATOR_FUNCTIONS,
     SAMPLE_COUNT,
@@ -34,6 +33,7 @@ from rlxweb.ir.sym_int import (
     SymInt,
     evaluate_size,
 )
+from rlxweb.ir.symbolic_dim import Dim
 from rlxweb.ir.tensor import Tensor
 
 if TYPE_CHECKING:

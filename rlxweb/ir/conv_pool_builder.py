@@ -12,7 +12,7 @@ from typing import Any, ParamSpec
 
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import as_tuple, format_shape, short_repr
+from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor
 
 SpatialSizes = int | Sequence[int]
@@ -223,7 +223,7 @@ def _resolve_padding(
         raise AttributeRefused(
             f"conv with padding={short_repr(padding)}",
             "the padding is invalid",
-            "expected 'same', 'valid', or a number for each axis",
+            "expected 'same', 'valid', one integer, or one integer per spatial axis",
         )
     if padding == "valid":
         return 0

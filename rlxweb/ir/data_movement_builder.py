@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.indexing import take_indices
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     as_integer,
     as_tuple,
     bad_shape,
@@ -153,8 +153,8 @@ class DataMovementBuilder(OpBuilder):
                     f"cannot broadcast {format_shape(x.shape)} to "
                     f"{format_shape(target)}",
                     "aligned from the right, each dimension of the array must be 1 or "
-                    "equal that of the target shape",
-                    "use `expand` to keep dimensions where the target has 1",
+                    "equal to the dimension of the target shape",
+                    "use `expand`, which keeps dimensions where the target shape has 1",
                 )
         return self.apply("expand", x, shape=target)
 

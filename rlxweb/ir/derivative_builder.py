@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from rlxweb.errors import ShapeError
 from rlxweb.ir.autodiff import compute_jvp, compute_vjp
-from rlxweb.ir.batching import vectorize
 from rlxweb.ir.data_movement_builder import DataMovementBuilder
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor, as_tensor_tuple, op_context
+from rlxweb.ir.vmap_batching import vectorize
 
 
 class DerivativeBuilder(DataMovementBuilder):
@@ -124,7 +124,8 @@ class DerivativeBuilder(DataMovementBuilder):
                 context,
                 f"got {len(batches)} batches in `wholes` for {len(example_tensors)} "
                 f"tensors in `examples`",
-                "expected at least one example tensor, and one batch for each",
+                "expected at least one example tensor, and one batch per example "
+                "tensor",
             )
         counts = {batch.shape[0] if batch.rank else -1 for batch in batches}
         for example, batch in zip(example_tensors, batches, strict=True):

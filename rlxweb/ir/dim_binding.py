@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlxweb.errors import OutOfMemory, RlxError, ShapeError
 from rlxweb.ir.array_validation import unknown_name_error
-from rlxweb.ir.dim import Dim
-from rlxweb.ir.shape import format_shape, short_repr
+from rlxweb.ir.shape_arithmetic import format_shape, short_repr
 from rlxweb.ir.sym_int import SymAxisLength, SymInt
+from rlxweb.ir.symbolic_dim import Dim
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph, Node
@@ -180,8 +180,8 @@ def infer_dim_sizes(
             raise ShapeError(
                 context,
                 f"no input shape determines dim '{name}'",
-                "a run reads the size of a dim from an input axis of that dim",
-                f"call graph.bind({name}=…), or give an input an axis of this dim",
+                "the size of a dim is read from an input axis declared with this dim",
+                f"call graph.bind({name}=…), or declare an input axis with this dim",
             )
     return {name: bindings.sizes[name] for name in graph.dims}
 

@@ -142,7 +142,7 @@ def as_dtype(value: DTypeLike) -> DType:
             "dtype",
             f"rlxweb has no dtype for {_short_repr(value)}",
             "supported dtypes: " + ", ".join(d.value for d in DType),
-            _hint(value) or "cast the array first",
+            _hint(value) or "pass a supported dtype, or cast the array to one",
         )
     return dtype
 

@@ -16,7 +16,7 @@ from math import prod
 from typing import Any, Protocol
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 
 Label = str

@@ -64,7 +64,8 @@ class MathBuilder(OpBuilder):
     atan2 = builder_method(
         "atan2",
         _add_binary,
-        "The angle from the first axis to the point (y, x), like np.arctan2(x, y).",
+        "The angle of the point with vertical coordinate x and horizontal coordinate "
+        "y, like np.arctan2(x, y).",
     )
     mod = builder_method(
         "mod",

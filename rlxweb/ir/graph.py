@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import GraphError, RlxError, ShapeError, did_you_mean, shown
 from rlxweb.ir.builder import Builder
 from rlxweb.ir.builder_call_trace import (
@@ -27,12 +27,18 @@ from rlxweb.ir.builder_call_trace import (
     call_attributes,
     trace_methods,
 )
-from rlxweb.ir.dim import DeclaredShape, Dim, symbolic_shape
 from rlxweb.ir.dim_binding import bind_graph
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_exact
 from rlxweb.ir.op import Op, TensorType, registry
-from rlxweb.ir.shape import as_shape, as_tuple, bad_dtype, format_shape, short_repr
+from rlxweb.ir.shape_arithmetic import (
+    as_shape,
+    as_tuple,
+    bad_dtype,
+    format_shape,
+    short_repr,
+)
 from rlxweb.ir.sym_int import SymInt
+from rlxweb.ir.symbolic_dim import DeclaredShape, Dim, symbolic_shape
 from rlxweb.ir.tensor import Tensor, as_tensor_tuple
 from rlxweb.lazy_names import load_provider
 
@@ -208,7 +214,9 @@ class Graph(Builder):
                 "the name is already used"
                 if is_valid_name
                 else "the name must be a non-empty string",
-                hint="give each input and param of a graph a different name",
+                hint="give each input and param of a graph a different name"
+                if is_valid_name
+                else "",
             )
         try:
             leaf_type = TensorType(as_shape(shape), as_dtype(dtype))

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import IndexRefused, ShapeError, UsageError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     as_integer,
     bad_shape,
     error_context,
@@ -133,7 +133,7 @@ def _parse_component(x: Tensor, component: Any, axis: int) -> IndexPart:
 def _slice_part(key: slice, size: int) -> IndexPart:
     for bound in (key.start, key.stop, key.step):
         if bound is not None:
-            as_integer(bound, "a bound of a slice")
+            as_integer(bound, "the start, stop or step of a slice")
     if key.step == 0:
         raise bad_shape("the slice step is 0", "a step must not be 0")
     start, stop, step = key.indices(size)

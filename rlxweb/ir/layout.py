@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlxweb.ir.shape import Shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, numel
 
 
 def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:

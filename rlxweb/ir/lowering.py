@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rlxweb.errors import AttributeRefused
 from rlxweb.ir.data_movement_builder import as_integers
 from rlxweb.ir.einsum import einsum
 from rlxweb.ir.elementwise_builder import MathBuilder, TensorLike
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     as_integer,
     bad_shape,
     format_shape,
@@ -168,7 +168,7 @@ def _paired_axes(axes: Any, x_rank: int, y_rank: int) -> tuple[tuple[int, ...], 
         if not 0 <= count <= min(x_rank, y_rank):
             raise bad_shape(
                 f"axes is {count}, but the operands have ranks {x_rank} and {y_rank}",
-                f"axes must be 0 to {min(x_rank, y_rank)}, the smaller rank",
+                f"axes must be from 0 to the smaller rank, {min(x_rank, y_rank)}",
             )
         x_axes, y_axes = tuple(range(x_rank - count, x_rank)), tuple(range(count))
     if len(x_axes) != len(y_axes):

@@ -13,7 +13,7 @@ from math import prod
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     as_tuple,
     broadcast,
@@ -189,7 +189,9 @@ class NormBuilder(OpBuilder):
             if x.rank < 2 or factor.shape != x.shape[1:2]:
                 raise ShapeError(
                     f"normalization of {format_shape(x.shape)}",
-                    f"the {'scale' if op == 'mul' else 'bias'} has shape "
+                    f"the array has rank {x.rank}"
+                    if x.rank < 2
+                    else f"the {'scale' if op == 'mul' else 'bias'} has shape "
                     f"{format_shape(factor.shape)}",
                     "expected an array [N, C, …]"
                     if x.rank < 2
@@ -220,8 +222,7 @@ class NormBuilder(OpBuilder):
             raise AttributeRefused(
                 f"group_norm of {format_shape(x.shape)}",
                 f"num_groups={num_groups}",
-                "expected an array [N, C, …] and num_groups at least 1 and a "
-                "divisor of C",
+                "expected an array [N, C, …] and a num_groups >= 1 that divides C",
             )
         group_size = prod(x.shape[1:]) // num_groups
         rows = self._reshape_if_needed(x, (x.shape[0], num_groups, group_size))

@@ -21,14 +21,20 @@ from rlxweb.ir.derivative import VjpRule
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.lowering import Kernel, KernelPlan, Lowering
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import Shape, bad_attribute, format_shape, numel, short_repr
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_attribute,
+    format_shape,
+    numel,
+    short_repr,
+)
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.value_range_rules import RangeRule
 from rlxweb.lazy_names import load_provider
 
 if TYPE_CHECKING:
-    from rlxweb.ir.batching import BatchRule
     from rlxweb.ir.fusion_pattern import FusionPattern
+    from rlxweb.ir.vmap_batching import BatchRule
 
 Attrs = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 from rlxweb.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.quantized_weights import group_counts
 

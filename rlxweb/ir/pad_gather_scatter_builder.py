@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.data_movement_builder import Axes, DataMovementBuilder, as_integers
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     as_integer,
     as_tuple,
     bad_shape,
@@ -313,6 +313,7 @@ def _pad_pairs(widths: PadWidths, rank: int) -> list[tuple[int, int]]:
     flat = as_integers(widths, "a width")
     if len(flat) not in (1, 2):
         raise bad_shape(
-            f"got {len(flat)} pad widths", "expected one number, or (before, after)"
+            f"got {len(flat)} pad widths",
+            "expected one number, one pair (before, after), or one pair per axis",
         )
     return [(flat[0], flat[-1])] * rank

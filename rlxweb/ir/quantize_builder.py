@@ -14,7 +14,7 @@ from rlxweb.errors import GraphError
 from rlxweb.ir.conv_pool_builder import SpatialSizes
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import Shape, bad_attribute
+from rlxweb.ir.shape_arithmetic import Shape, bad_attribute
 from rlxweb.ir.tensor import Operand, Tensor, op_context
 
 TensorLike = Tensor | Operand
@@ -235,7 +235,8 @@ def quantized_range(dtype: DType, bits: int = 0) -> tuple[int, int]:
     type_bits = 8 * dtype.nbytes
     if bits < 0 or bits == 1 or bits > type_bits:
         raise bad_attribute(
-            f"bits={bits} for {dtype}", f"bits must be 0 (all), or 2 to {type_bits}"
+            f"bits={bits} for {dtype}",
+            f"bits must be 0 (all bits of the dtype), or 2 to {type_bits}",
         )
     low, high = int(dtype.min_value), int(dtype.max_value)
     shift = type_bits - bits if bits else 0

@@ -13,11 +13,10 @@ from typing import Any
 
 from rlxweb.errors import AttributeRefused
 from rlxweb.ir.builder_method_factory import builder_method
-from rlxweb.ir.creation_builder import CreationBuilder
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.elementwise_builder import MathBuilder
 from rlxweb.ir.p_norm import absolute_power, norm_root
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     as_integer,
     as_tuple,
@@ -25,6 +24,7 @@ from rlxweb.ir.shape import (
     normalize_sorted_axes,
 )
 from rlxweb.ir.tensor import Tensor, op_context
+from rlxweb.ir.tensor_creation_builder import CreationBuilder
 
 Axes = int | Sequence[int] | None
 

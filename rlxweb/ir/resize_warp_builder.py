@@ -15,7 +15,13 @@ import numpy as np
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import as_integer, as_shape, as_tuple, format_shape, short_repr
+from rlxweb.ir.shape_arithmetic import (
+    as_integer,
+    as_shape,
+    as_tuple,
+    format_shape,
+    short_repr,
+)
 from rlxweb.ir.tensor import Tensor
 
 _MODES: dict[str, dict[str, Any]] = {
@@ -128,8 +134,8 @@ class ResizeBuilder(OpBuilder):
         spatial_shape, rank = output_shape[2:], len(output_shape) - 2
         if rank not in (2, 3) or theta.shape != (output_shape[0], rank, rank + 1):
             raise ShapeError(
-                f"affine_grid of {format_shape(theta.shape)}",
-                f"the result size is {format_shape(output_shape)}",
+                f"affine_grid of theta {format_shape(theta.shape)}",
+                f"size is {format_shape(output_shape)}",
                 "expected size [N, C, H, W] and theta [N, 2, 3], or size "
                 "[N, C, D, H, W] and theta [N, 3, 4]",
             )

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType, as_dtype, cast_array
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 
 
 @dataclass(frozen=True, slots=True)

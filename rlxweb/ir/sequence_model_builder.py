@@ -14,7 +14,7 @@ from typing import Any
 
 from rlxweb.errors import ShapeError
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 
 

@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import Unsupported
 from rlxweb.ir.data_movement_builder import DataMovementBuilder
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import bad_dtype, bad_shape, format_shape, normalize_axis
+from rlxweb.ir.shape_arithmetic import (
+    bad_dtype,
+    bad_shape,
+    format_shape,
+    normalize_axis,
+)
 from rlxweb.ir.tensor import Operand, Tensor, op_context
 
 
@@ -200,11 +205,11 @@ class SortSearchBuilder(DataMovementBuilder):
             item_axis = normalize_axis(batch_axis, x.rank)
             if sequence_axis == item_axis or lengths.shape != (x.shape[item_axis],):
                 raise bad_shape(
-                    f"lengths has shape {format_shape(lengths.shape)}, axis is "
-                    f"{sequence_axis} and batch_axis {item_axis} of "
-                    f"{format_shape(x.shape)}",
-                    "expected one length per batch item, and batch_axis other than "
-                    "axis",
+                    f"for x {format_shape(x.shape)}, axis is {sequence_axis}, "
+                    f"batch_axis is {item_axis} and lengths has shape "
+                    f"{format_shape(lengths.shape)}",
+                    "lengths must have one length per batch item, and batch_axis must "
+                    "differ from axis",
                 )
         steps = np.arange(x.shape[sequence_axis], dtype=lengths.dtype.numpy)
         positions = self.constant(

@@ -12,7 +12,7 @@ import numpy as np
 from rlxweb.errors import ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import as_integer
+from rlxweb.ir.shape_arithmetic import as_integer
 from rlxweb.ir.tensor import Tensor
 
 

@@ -21,7 +21,7 @@ from rlxweb.errors import ShapeError, UsageError
 
 if TYPE_CHECKING:
     from rlxweb.ir.builder_call_trace import SizeTrace
-    from rlxweb.ir.dim import Dim
+    from rlxweb.ir.symbolic_dim import Dim
 
 SAMPLE_COUNT = 3
 """Number of sample sizes of every dim that a graph is tried with while it is built."""

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.errors import GraphError, UsageError
 from rlxweb.ir.dtype import DType, DTypeLike
-from rlxweb.ir.shape import Shape, error_context
+from rlxweb.ir.shape_arithmetic import Shape, error_context
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -110,7 +110,9 @@ class Tensor:
         self._refuse_values("len()", f"use t.shape, which is {self.shape}")
 
     def __contains__(self, value: object) -> bool:
-        self._refuse_values("`in`", "compare element by element: graph.eq(t, value)")
+        self._refuse_values(
+            "the `in` test", "compare element by element: graph.eq(t, value)"
+        )
 
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         hint = "call set_outputs([t]), compile, and use the array that run() returns"

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rlxweb.errors import AttributeRefused, ShapeError
 from rlxweb.ir.conv_pool_builder import SpatialSizes
 from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape import as_tuple, format_shape, short_repr
+from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor
 
 
@@ -57,8 +57,8 @@ class UnpoolBuilder(OpBuilder):
             raise ShapeError(
                 context,
                 f"x has shape {format_shape(x.shape)}",
-                f"expected [N, C · {len(indices)}, {indices.shape[1]}]: images of "
-                f"{format_shape(size)} have {indices.shape[1]} windows of "
+                f"expected [N, C · {len(indices)}, {indices.shape[1]}], because images "
+                f"of {format_shape(size)} have {indices.shape[1]} windows of "
                 f"{len(indices)} elements",
             )
         n, channels = x.shape[0], x.shape[1] // len(indices)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.errors import GraphError, VerifyError
 from rlxweb.ir.graph import Graph, Node, infer_type
 from rlxweb.ir.op import registry
@@ -33,7 +33,8 @@ def verify(graph: Graph) -> None:
     for index, node in enumerate(nodes):
         if node.id != index:
             raise VerifyError(
-                context, f"node %{node.id} is at position {index} in place of {node.id}"
+                context,
+                f"node %{node.id} is at position {index}, expected position {node.id}",
             )
         later_inputs = [i for i in node.inputs if not 0 <= i < index]
         if later_inputs:
@@ -92,7 +93,7 @@ def require_graph(value: object, context: str = "compile") -> None:
     elif isinstance(value, type) and issubclass(value, Graph):
         hint = "create an instance: Graph()"
     elif isinstance(getattr(value, "graph", None), Graph):
-        hint = "pass its attribute .graph"
+        hint = "pass the attribute .graph of this object"
     raise VerifyError(context, f"got {describe_type(value)}", "expected a Graph", hint)
 
 
@@ -104,7 +105,7 @@ def require_bound(graph: Graph, context: str = "") -> None:
         dim_arguments = ", ".join(f"{name}=…" for name in graph.dims)
         raise VerifyError(
             context or f"graph '{graph.name}'",
-            f"the graph has variable sizes: {', '.join(graph.dims)}",
+            f"the graph has variable sizes ({', '.join(graph.dims)})",
             "fixed sizes are required here",
             f"call graph.bind({dim_arguments}); Session.compile accepts variable sizes",
         )

@@ -243,13 +243,15 @@ def check_value_count(
     n_channels: int, n_freqs: int, n_columns: int, group: Group
 ) -> None:
     """Refuse a spectrogram with more values than should be held. Errors  UsageError"""
-    if n_channels * n_freqs * n_columns > MAX_VALUES:
+    n_values = n_channels * n_freqs * n_columns
+    if n_values > MAX_VALUES:
         raise UsageError(
             f"spectrogram of {group.recording!r}",
-            f"{n_channels} channels × {n_freqs} frequencies × {n_columns} columns",
+            f"{n_channels} channels × {n_freqs} frequencies × {n_columns} columns are "
+            f"{n_values} values",
             f"at most {MAX_VALUES} values are supported",
             Advice(
-                "use fewer {}, a narrower band or fewer {}",
+                "use fewer channels ({}), a narrower band or fewer columns ({})",
                 channels=Blank("NAMES"),
                 columns=Blank("N"),
             ),

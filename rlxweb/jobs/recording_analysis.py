@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlxweb.argument_hints import Advice, Blank
 from rlxweb.choose.chooser import PlaceRequest, choose_place
-from rlxweb.devices.device_place import engine_key
+from rlxweb.devices.device_and_adapter import engine_key
 from rlxweb.errors import OutOfMemory, RlxError, UsageError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
@@ -32,7 +32,7 @@ from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.spectrum_peaks import validate_prominence
 from rlxweb.signal.welch_candidate_runner import PickedEngine
-from rlxweb.signal.welch_job import WelchJob
+from rlxweb.signal.welch_candidates import WelchJob
 
 FileProgress = Callable[[int, int], object]
 """Callback that receives the number of samples of the file, and how many were just
@@ -219,8 +219,12 @@ def _resolve_spec(recording: Recording, group: Group, settings: Settings) -> Wel
         raise UsageError(
             context,
             f"nperseg is {nperseg}",
-            f"the channels at {group.fs:g} Hz have {group.longest} samples"
-            f"{' between gaps' if group.gaps else ''}",
+            f"the channels at {group.fs:g} Hz have "
+            + (
+                f"at most {group.longest} samples between gaps"
+                if group.gaps
+                else f"{group.longest} samples"
+            ),
             Advice("use a smaller {}", nperseg=Blank("N")),
         )
     flag_hints = (

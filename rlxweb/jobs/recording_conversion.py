@@ -22,9 +22,9 @@ from rlxweb.argument_hints import Advice, Blank
 from rlxweb.atomic_file import AtomicFiles
 from rlxweb.errors import OutOfMemory, RecordingError, RecordingWarning, UsageError
 from rlxweb.io import Group, Recording, open_recording
+from rlxweb.io.channel_group_merging import merge_groups, merge_obstacle
 from rlxweb.io.channel_selection import ANNOTATIONS_REASON
 from rlxweb.io.formats import WRITERS
-from rlxweb.io.group_merging import merge_groups, merge_obstacle
 from rlxweb.io.recording_writer import Written
 from rlxweb.jobs.recording_analysis import FileProgress
 from rlxweb.jobs.stage_timing import StageTimer, time_reads
@@ -143,13 +143,15 @@ class ConversionJob:
             outputs = {target: groups}
         else:
             if is_stream(target):
+                obstacle = merge_obstacle(groups)
+                part = "rate" if obstacle.has_several_rates else "group"
                 raise UsageError(
                     f"converting {recording.path!r}",
-                    merge_obstacle(groups),
-                    f"a .{self.format} file supports one sampling rate, and {target!r} "
-                    "accepts only one file",
-                    "write to a named file to get one file per rate, or select "
-                    "channels with the same sampling rate (-c)",
+                    obstacle.problem,
+                    f"the channels of a .{self.format} file must have "
+                    f"{obstacle.requirement}, and {target!r} accepts only one file",
+                    f"write to a named file to get one file per {part}, or select "
+                    f"channels with {obstacle.requirement} (-c)",
                 )
             target_path = Path(target)
             names = _rate_names(target_path.stem, groups)

@@ -183,7 +183,7 @@ class ResumableRun:
         raise UsageError(
             f"writing {self.output!r}",
             "an earlier run with this output is unfinished",
-            f"{n_done} of these {n_files} recordings are done",
+            f"{n_done} of the {n_files} recordings of this run are done",
         )
 
     def _resume_file(

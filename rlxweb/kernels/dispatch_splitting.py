@@ -229,7 +229,10 @@ class DispatchSplitter:
         limits = self.limits
         if access is not None:
             size = self.binding_nbytes(access, chunk)
-            problem = f"the smallest possible part needs a binding of {size:,} bytes"
+            problem = (
+                "the smallest part into which the kernel can be split needs a binding "
+                f"of {size:,} bytes"
+            )
             rule = f"this device allows {self._max_binding_nbytes:,} bytes per binding"
         elif self.iterations(chunk) > MAX_LOOP_ITERATIONS:
             problem = (

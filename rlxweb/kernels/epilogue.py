@@ -22,7 +22,7 @@ from rlxweb.ir.lowering import (
     KernelPlan,
     OperandAccess,
 )
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.kernels.elementwise_wgsl import region_body
 
 # A longer text costs the driver's compiler more than a dispatch costs the run.

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
-from rlxweb.ir.row_reduction import external_reads, find_row_reduction
+from rlxweb.ir.row_reduction_pattern import external_reads, find_row_reduction
 from rlxweb.kernels.elementwise_wgsl import ELEMENTWISE_DTYPES
 from rlxweb.kernels.row_reduction_wgsl import RowReductionWgsl
 

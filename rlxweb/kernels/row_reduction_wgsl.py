@@ -15,7 +15,11 @@ from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Expr, Kernel, View, wrap_u32
 from rlxweb.ir.op import registry
-from rlxweb.ir.row_reduction import RowReduction, RowReductionLevel, external_reads
+from rlxweb.ir.row_reduction_pattern import (
+    RowReduction,
+    RowReductionLevel,
+    external_reads,
+)
 from rlxweb.kernels.elementwise_wgsl import (
     index_lines,
     literal_operand,

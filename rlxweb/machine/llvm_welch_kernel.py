@@ -1,8 +1,8 @@
 """LLVM module of a Welch estimate: rows of samples in, powers or strongest bins out.
 
-Sums of |Z|² (`llvm_power_sums.py`) are folded at the end of each row, where both ends
-of them are added, and searched while they lie in the cache. Everything is computed in
-double precision and rounded once, into the answer. A module exports @sums, whose
+Sums of |Z|² (`llvm_welch_power_sums.py`) are folded at the end of each row, where both
+ends of them are added, and searched while they lie in the cache. Everything is computed
+in double precision and rounded once, into the answer. A module exports @sums, whose
 arguments are `sums.ARGUMENTS`, and
 
 power(job, x, stride, rows, segments, offsets, gains, out, scratch, limits)
@@ -32,13 +32,17 @@ from rlxweb.machine.llvm_builder import (
     VectorType,
 )
 from rlxweb.machine.llvm_fft import ConstantTables
-from rlxweb.machine.llvm_power_sums import PowerSums, choose_power_sums, load_job_field
 from rlxweb.machine.llvm_segment_preparation import (
     DetrendMethod,
     SampleType,
     SegmentFunction,
 )
 from rlxweb.machine.llvm_top_k_search import TopKSearch
+from rlxweb.machine.llvm_welch_power_sums import (
+    PowerSums,
+    choose_power_sums,
+    load_job_field,
+)
 from rlxweb.machine.llvm_welch_row_checks import (
     RowEnergyFunction,
     is_above_rounding_floor,

@@ -2,7 +2,7 @@
 
 `load` reads a model from a file or from bytes; what it gives runs like any graph. The
 `onnx` package does what is its own to do (the format, its checker, its shape inference)
-and is imported in `onnx_package.py` alone, when a model is read or written.
+and is imported in `onnx_library_access.py` alone, when a model is read or written.
 
 How an op of ONNX becomes ours is said once: on the op's own record where the two are
 the same (`Op.onnx`), else by a converter (`converter_registry.py` tells how one is

@@ -14,7 +14,7 @@ from rlxweb.ir.attention_builder import (
     rows_with_keys,
 )
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
 
@@ -83,7 +83,8 @@ def _split_heads(
     if num_heads < 1 or x.shape[2] % num_heads:
         ctx.raise_invalid_model(
             f"{name} is {num_heads} for an input of shape {format_shape(x.shape)}",
-            "the number of heads must be at least 1 and divide the last dimension",
+            "the number of heads must be at least 1 and divide the last dimension of "
+            "the input",
         )
     rows = ctx.graph.reshape(x, (*x.shape[:2], num_heads, x.shape[2] // num_heads))
     return ctx.graph.transpose(rows, (0, 2, 1, 3))

@@ -23,7 +23,7 @@ from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.noop_elimination import is_noop, skip_noops
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.reference_evaluation import evaluate_reference
-from rlxweb.ir.shape import Shape, as_shape
+from rlxweb.ir.shape_arithmetic import Shape, as_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.value_range_rules import Interval
 from rlxweb.onnx.model_records import Weight

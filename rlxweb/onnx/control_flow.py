@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlxweb.errors import RlxError
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
-from rlxweb.onnx.data_movement import squeeze_axes, stack_values
 from rlxweb.onnx.model_records import DeclaredValue, GraphRecord
+from rlxweb.onnx.reshape_transpose_slice import squeeze_axes, stack_values
 
 MAX_UNROLLED_ITERATIONS = 10_000
 """Maximum number of iterations to which a loop is unrolled."""
@@ -168,9 +168,9 @@ def _freeze_after_stop(
         _has_same_type(a, b) for a, b in zip(new_values, old_values, strict=True)
     ):
         ctx.raise_unsupported(
-            "a loop-carried value is not a tensor of constant shape and dtype",
-            "a loop condition that the device computes requires tensors of "
-            "constant shape and dtype",
+            "a loop-carried value changes its shape or dtype, or is not a tensor",
+            "if the device computes the loop condition, each loop-carried value must "
+            "be a tensor that keeps its shape and dtype",
         )
     return [
         a if a is b else ctx.graph.where(scalar_condition, a, b)

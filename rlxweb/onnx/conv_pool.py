@@ -228,7 +228,8 @@ def _max_unpool(
         elif n < current:
             ctx.raise_invalid_model(
                 f"output_shape is {n} at axis {axis}",
-                f"must be at least {current}, the size without output_shape",
+                f"must be at least {current}, the size of this axis if output_shape is "
+                "omitted",
             )
     return result
 

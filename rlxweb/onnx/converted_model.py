@@ -14,9 +14,9 @@ import numpy.typing as npt
 from rlxweb.errors import DTypeError, Unsupported
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import format_shape, numel
+from rlxweb.ir.shape_arithmetic import format_shape, numel
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.constant_folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.converter_registry import NeedsValues, Value, constant_value
 from rlxweb.onnx.model_conversion import ModelConversion
@@ -118,12 +118,12 @@ def _resolve_output(output: Any, computed: list[Array]) -> Any:
         if output.dtype is not None and isinstance(array, np.ndarray):
             return array.astype(output.dtype)
         return (
-            onnx_package.as_numeric_array(array)
+            onnx_library_access.as_numeric_array(array)
             if isinstance(array, np.ndarray)
             else array
         )
     return (
-        onnx_package.as_numeric_array(output).copy()
+        onnx_library_access.as_numeric_array(output).copy()
         if isinstance(output, np.ndarray)
         else output
     )
@@ -237,7 +237,7 @@ def _check_outputs(
         return
     for declared, value in zip(model.graph.outputs, output_values, strict=True):
         if isinstance(value, Tensor):
-            dtype = onnx_package.numpy_dtype(value.dtype).name
+            dtype = onnx_library_access.numpy_dtype(value.dtype).name
             check_output(declared, dtype, value.shape, context)
         elif isinstance(value, np.ndarray | SubByteTensor):
             check_output(declared, value.dtype.name, value.shape, context)

@@ -49,20 +49,20 @@ import numpy.typing as npt
 from rlxweb.errors import ModelError, Unsupported, shown
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.constant_folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.model_records import GraphRecord, NodeRecord
 from rlxweb.onnx.sub_byte import SubByteTensor
 
 CONVERTER_MODULES = (
-    "constant_shape_range",
+    "constant_shape_range_ops",
     "elementwise",
-    "data_movement",
+    "reshape_transpose_slice",
     "reduction_softmax_argmax",
     "matrix_products",
     "norms",
     "pad_gather_scatter",
-    "detection",
+    "nms_roi_deform_conv",
     "max_roi_pool",
     "tfidf",
     "resize_grid_sample",
@@ -276,12 +276,12 @@ class ConversionContext:
             )
         array = self.graph.known_array(value)
         if array is not None:
-            return onnx_package.as_numeric_array(array)
+            return onnx_library_access.as_numeric_array(array)
         if input_names := self.graph.source_inputs(value):
             raise NeedsValues(
                 input_names, f"{description} of {self.error_context}", value
             )
-        return onnx_package.as_numeric_array(self.graph.evaluate_constant(value))
+        return onnx_library_access.as_numeric_array(self.graph.evaluate_constant(value))
 
     def require_ints(self, value: Value, description: str) -> tuple[int, ...]:
         """Return the integers of a value that must be known, flattened; a scalar gives

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.constant_folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
 
@@ -190,7 +190,9 @@ def _cast(
     saturate: int = 1,
     round_mode: str = "up",
 ) -> Value:
-    return cast_value(ctx, x, onnx_package.dtype_from_onnx(to), saturate, round_mode)
+    return cast_value(
+        ctx, x, onnx_library_access.dtype_from_onnx(to), saturate, round_mode
+    )
 
 
 @converts("CastLike")
@@ -221,9 +223,10 @@ def cast_value(
         return ctx.graph.cast(x, target_dtype)
     array = ctx.require_array(x, f"the input of the cast to {dtype}")
     if "O" in (array.dtype.kind, dtype.kind):
+        names = ["text" if d.kind == "O" else d.name for d in (array.dtype, dtype)]
         ctx.raise_unsupported(
-            f"cannot cast from {array.dtype} to {dtype}", "text is not supported"
+            f"cannot cast from {names[0]} to {names[1]}", "text is not supported"
         )
     return ctx.constant_value(
-        onnx_package.cast_by_onnx_rules(array, dtype, bool(saturate), round_mode)
+        onnx_library_access.cast_by_onnx_rules(array, dtype, bool(saturate), round_mode)
     )

@@ -19,7 +19,7 @@ from rlxweb.ir.op import registry
 from rlxweb.ir.output_names import output_names
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import verify
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.exporter_registry import OnnxGraphBuilder, find_exporter
 from rlxweb.runtime.compiled_graph import CompiledGraph
 
@@ -60,7 +60,7 @@ def save(
         params = graph.params() if params is None else params
         graph = graph.graph
     context = f"save graph {shown(graph.name)} as ONNX"
-    onnx_package.import_onnx(context)
+    onnx_library_access.import_onnx(context)
     verify(graph)
     if not SUPPORTED_OPSETS[0] <= opset <= SUPPORTED_OPSETS[1]:
         raise Unsupported(
@@ -167,12 +167,12 @@ def _serialize_graph(
             values[node.id] = exporter(builder, node, *operands)
     for name, output_id in zip(names, graph.outputs, strict=True):
         builder.nodes.append(
-            onnx_package.make_node("Identity", [values[output_id]], [name], {})
+            onnx_library_access.make_node("Identity", [values[output_id]], [name], {})
         )
     inputs = [(n.name, n.type) for n in graph.named("input").values()]
     outs = [(n, graph.node(i).type) for n, i in zip(names, graph.outputs, strict=True)]
     weights = {**{n: np.asarray(a) for n, a in params.items()}, **builder.weights}
-    return onnx_package.serialize_model(
+    return onnx_library_access.serialize_model(
         graph.name,
         builder.nodes,
         (_value_infos(inputs), _value_infos(outs)),

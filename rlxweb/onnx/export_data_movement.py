@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.onnx.exporter_registry import (
     OnnxGraphBuilder,
     export_as_gather,

@@ -7,8 +7,8 @@ from typing import Any
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
-from rlxweb.ir.shape import Shape
-from rlxweb.onnx.export_nn import window_attributes
+from rlxweb.ir.shape_arithmetic import Shape
+from rlxweb.onnx.export_conv_pool_norms import window_attributes
 from rlxweb.onnx.exporter_registry import OnnxGraphBuilder, register_exporter
 
 _INT8_DTYPES = frozenset({DType.I8, DType.U8})

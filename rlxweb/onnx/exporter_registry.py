@@ -28,15 +28,15 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import View
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 
 Array = npt.NDArray[Any]
 NodeExporter = Callable[..., str]
 
 EXPORTER_MODULES = (
-    "export_math",
+    "export_elementwise_reductions",
     "export_data_movement",
-    "export_nn",
+    "export_conv_pool_norms",
     "export_quantized",
 )
 MAX_INDEX_TABLE_ELEMENTS = 1 << 20
@@ -107,7 +107,7 @@ class OnnxGraphBuilder:
     ) -> list[str]:
         """Add an ONNX node with several outputs and return their names."""
         names = [self.new_name() for _ in range(outputs)]
-        self.nodes.append(onnx_package.make_node(op, inputs, names, attrs))
+        self.nodes.append(onnx_library_access.make_node(op, inputs, names, attrs))
         return names
 
     def add_constant(self, array: Any, dtype: Any = None) -> str:
@@ -128,7 +128,9 @@ class OnnxGraphBuilder:
 
     def add_cast(self, x: str, dtype: DType) -> str:
         """Add a Cast node and return the result's name."""
-        return self.add_node("Cast", x, to=onnx_package.onnx_element_type(dtype.numpy))
+        return self.add_node(
+            "Cast", x, to=onnx_library_access.onnx_element_type(dtype.numpy)
+        )
 
     def operand_type(self, node: Node, index: int = 0) -> TensorType:
         """Return the type of a node's operand."""
@@ -150,7 +152,7 @@ def find_exporter(builder: OnnxGraphBuilder, node: Node) -> NodeExporter | None:
     if entry is not None and entry[1](builder, node):
         return entry[0]
     op = registry.get(node.op)
-    if op.onnx and onnx_package.has_op(op.onnx[0], "", builder.opset):
+    if op.onnx and onnx_library_access.has_op(op.onnx[0], "", builder.opset):
         return _export_same_op
     if isinstance(op.lower, View) and is_index_table_small(builder, node):
         return export_as_gather

@@ -6,9 +6,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.errors import ModelError, shown
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.model import Model
 from rlxweb.onnx.model_reader import read_model
 from rlxweb.onnx.topological_order import sort_nodes
@@ -28,12 +28,12 @@ def load(source: str | PathLike[str] | bytes | BinaryIO) -> Model:
     """
     name, data, path = _read_source(source)
     context = f"load {shown(name)}"
-    message = onnx_package.parse_model(data, context)
+    message = onnx_library_access.parse_model(data, context)
     _check_opsets(message, context)
     sort_nodes(message)
     folder = None if path is None else path.parent
     record = read_model(message, folder, context)
-    onnx_package.check_model(message, context)
+    onnx_library_access.check_model(message, context)
     return Model(record, name)
 
 
@@ -69,7 +69,7 @@ def _read_source(source: Any) -> tuple[str, bytes, Path | None]:
 
 def _check_opsets(message: Any, context: str) -> None:
     """Check the opset versions that a model was written for. Raises ModelError."""
-    newest = onnx_package.newest_opset()
+    newest = onnx_library_access.newest_opset()
     for opset in message.opset_import:
         if not 0 <= opset.version < 1 << 31:
             raise ModelError(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
 
@@ -54,7 +54,7 @@ def _max_roi_pool(
         )
     if len(pooled_shape) != 2 or min(pooled_shape) < 1:
         ctx.raise_invalid_model(
-            f"pooled_shape is {pooled_shape}", "must be two sizes of at least 1"
+            f"pooled_shape is {pooled_shape}", "must be two sizes, each at least 1"
         )
     g = ctx.graph
     images = g.cast(g.narrow(rois, 1, 0, 1), DType.I32)

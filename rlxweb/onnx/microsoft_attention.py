@@ -14,19 +14,24 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
 from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN, require_zero
 
+QKV_NAMES = ("query", "key", "value")
 
-def split_heads(ctx: ConversionContext, x: Tensor, num_heads: int) -> Tensor:
+
+def split_heads(
+    ctx: ConversionContext, x: Tensor, num_heads: int, description: str
+) -> Tensor:
     """Reshape [B, S, N·D] to [B, N, S, D]."""
     if x.rank != 3 or num_heads < 1 or x.shape[2] % num_heads:
         ctx.raise_invalid_model(
-            f"the query, key or value has shape {format_shape(x.shape)} for "
-            f"{num_heads} heads",
-            "expected [B, S, D], where D is a multiple of the number of heads",
+            f"the {description} has shape {format_shape(x.shape)} for {num_heads} "
+            "heads",
+            "expected [batch, sequence length, features], where features is a "
+            "multiple of the number of heads",
         )
     heads_last = ctx.graph.reshape(
         x, (*x.shape[:2], num_heads, x.shape[2] // num_heads)
@@ -170,14 +175,14 @@ def attend_packed_qkv(
     g, (mask, past, attention_bias) = ctx.graph, optional_inputs
     if len(sizes) != 3 or sum(sizes) != qkv.shape[2]:
         ctx.raise_invalid_model(
-            f"the hidden sizes are {sizes}",
+            f"the hidden sizes of query, key and value are {sizes}",
             f"must be 3 sizes that add up to {qkv.shape[2]}, the number of columns "
             "of the weight",
         )
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (
-        split_heads(ctx, g.narrow(qkv, 2, start, size), num_heads)
-        for start, size in zip(starts, sizes, strict=True)
+        split_heads(ctx, g.narrow(qkv, 2, start, size), num_heads, name)
+        for start, size, name in zip(starts, sizes, QKV_NAMES, strict=True)
     )
     past_length = 0
     if past is not None:
@@ -229,11 +234,14 @@ def _multi_head_attention(
         if k.rank == 4:
             ctx.raise_unsupported(
                 "a bias is given and the keys are already split into heads",
-                "with a bias, the keys must be [B, S, hidden]",
+                "with a bias, the keys must be [batch, sequence length, features]",
             )
         q, k, v = _add_qkv_biases(ctx, (q, k, v), bias)
-    q = split_heads(ctx, q, num_heads)
-    k, v = (x if x.rank == 4 else split_heads(ctx, x, num_heads) for x in (k, v))
+    q = split_heads(ctx, q, num_heads, "query")
+    k, v = (
+        x if x.rank == 4 else split_heads(ctx, x, num_heads, name)
+        for x, name in zip((k, v), QKV_NAMES[1:], strict=True)
+    )
     past_length = 0 if past_key is None else past_key.shape[2]
     k, v = _append_to_past(ctx, past_key, k), _append_to_past(ctx, past_value, v)
     spec = MicrosoftAttentionSpec(ctx, bool(unidirectional), scale, past_length)
@@ -258,7 +266,7 @@ def _unpack_qkv(
         parts = "queries, keys and values" if key is None else "keys and values"
         ctx.raise_unsupported(
             f"the packed {parts} have shape {format_shape(packed.shape)}",
-            f"must be [B, S, heads, {part_count}, head size]",
+            f"must be [batch, sequence length, heads, {part_count}, head size]",
         )
     B, S, N, _, D = packed.shape
     unpacked = [
@@ -309,9 +317,9 @@ class _KvCacheLayout:
                 ctx.raise_invalid_model(
                     f"a sequence has {t} keys, {S} of them new, and the past cache has "
                     f"length {self.past_capacity}",
-                    f"a sequence must have 1 to {self.total_length} keys "
-                    "(total_sequence_length), and the keys before the new ones must "
-                    "fit into the past cache",
+                    "a sequence must have at least 1 key and at most "
+                    f"total_sequence_length = {self.total_length}, and the keys before "
+                    "the new ones must fit into the past cache",
                 )
 
     @property
@@ -473,8 +481,10 @@ def _split_qkv(
         if query.rank != 3 or query.shape[2] % max(1, total_heads):
             ctx.raise_invalid_model(
                 "the packed queries, keys and values have shape "
-                f"{format_shape(query.shape)} for {total_heads} heads in total",
-                "expected [B, S, D], where D is a multiple of the number of heads",
+                f"{format_shape(query.shape)} for {total_heads} heads (query, key and "
+                "value heads together)",
+                "expected [batch, sequence length, features], where features is a "
+                "multiple of this number of heads",
             )
         g, size = ctx.graph, query.shape[2] // total_heads
         head_ranges = (
@@ -486,5 +496,8 @@ def _split_qkv(
             g.narrow(query, 2, start * size, count * size)
             for start, count in head_ranges
         )
-    q = split_heads(ctx, query, num_heads)
-    return q, split_heads(ctx, key, kv_num_heads), split_heads(ctx, value, kv_num_heads)
+    return (
+        split_heads(ctx, query, num_heads, "query"),
+        split_heads(ctx, key, kv_num_heads, "key"),
+        split_heads(ctx, value, kv_num_heads, "value"),
+    )

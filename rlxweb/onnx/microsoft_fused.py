@@ -62,7 +62,8 @@ def _skip_sum(
     for index in (1, 2):
         if ctx.needs_output(index):
             ctx.raise_unsupported(
-                f"output {index} is used", "outputs for training are not supported"
+                f"output {index} is used",
+                f"output {index} is for training, which is not supported",
             )
     return x + skip if bias is None else x + bias + skip
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import Shape, format_shape, normalize_axis
+from rlxweb.ir.shape_arithmetic import Shape, format_shape, normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
 from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN
-from rlxweb.onnx.quantized import as_integer_tensor
+from rlxweb.onnx.quantized import as_integer_tensor, onnx_dtype
 from rlxweb.onnx.sub_byte import SubByteTensor, bit_width
 
 Array = npt.NDArray[Any]
@@ -39,7 +39,7 @@ def _gather_block_quantized(
     g, table_tensor = ctx.graph, as_integer_tensor(ctx, table)
     if table_tensor is None or table_tensor.dtype not in (DType.I8, DType.U8):
         ctx.raise_unsupported(
-            "the dtype of the table is not supported",
+            f"input 'data' has dtype {onnx_dtype(table)}",
             "must be an integer dtype of up to 8 bits",
         )
     if isinstance(table, SubByteTensor):
@@ -53,7 +53,7 @@ def _gather_block_quantized(
     )
     if axes != (0, last_axis) or not last_axis:
         ctx.raise_unsupported(
-            f"gather_axis is {axes[0]} and quantize_axis is {axes[1]} for a table of "
+            f"gather_axis is {axes[0]} and quantize_axis is {axes[1]} for data of "
             f"rank {table_tensor.rank}",
             "gather_axis must be 0, quantize_axis the last axis, and the rank at least "
             "2",
@@ -142,8 +142,8 @@ def _gather_codes(
     )
     if words is None:
         ctx.raise_unsupported(
-            "the table is not a weight of the model",
-            "the table must be an initializer",
+            "input 'data' is not a weight of the model",
+            "input 'data' must be an initializer",
         )
     rows = g.gather(words, indices)
     codes_by_shift = [
@@ -184,7 +184,7 @@ def _zero_points(
     )
     if unpacked is None:
         ctx.raise_unsupported(
-            "the zero points are not a weight of the model",
-            "the zero points must be an initializer",
+            "input 'zero_points' is not a weight of the model",
+            "input 'zero_points' must be an initializer",
         )
     return unpacked

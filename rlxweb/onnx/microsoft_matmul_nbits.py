@@ -44,7 +44,8 @@ def _matmul_nbits(
     """
     if g_idx is not None:
         ctx.raise_unsupported(
-            "input g_idx is not supported", "groups must be contiguous along K"
+            "input g_idx is not supported",
+            "the weights that share a scale must be contiguous along K",
         )
     if weight_prepacked:
         ctx.raise_unsupported(

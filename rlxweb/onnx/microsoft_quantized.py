@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.conv_pool import PoolAttributes, build_average_pool
 from rlxweb.onnx.converter_registry import (

@@ -19,15 +19,16 @@ from rlxweb.device import DeviceLike
 from rlxweb.errors import ModelError, NotFinite, OutOfMemory, RlxError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
-from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
+from rlxweb.ir.symbolic_dim import Dim
 from rlxweb.onnx.converted_model import (
     ConvertedModel,
     DataDependentShape,
     convert_model,
 )
+from rlxweb.onnx.data_dependent_shapes import StagedModel
 from rlxweb.onnx.model_conversion import find_missing_ops
 from rlxweb.onnx.model_records import ModelRecord, Weight
 from rlxweb.onnx.model_signature import (
@@ -36,7 +37,6 @@ from rlxweb.onnx.model_signature import (
     bind_inputs,
     port_from_declaration,
 )
-from rlxweb.onnx.staged_execution import StagedModel
 from rlxweb.onnx.symbolic_size_graph import build_dynamic_graph, free_dim_names
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.loaded_model import LoadedModel, RunRequest

@@ -25,7 +25,7 @@ from rlxweb.errors import (
 )
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.constant_folding_graph import FoldingGraph, rlx_dtype_or_none
 from rlxweb.onnx.converter_registry import (
     ConversionContext,
@@ -346,11 +346,11 @@ class ModelConversion:
         """Return the function by which ONNX defines the op for inputs of these types,
         or None.
         """
-        if not onnx_package.is_function_op(node.op, node.domain, version):
+        if not onnx_library_access.is_function_op(node.op, node.domain, version):
             return None
         types = [_type_message(v) for v in values]
-        message = onnx_package.substitute_attributes(node.message, node.attrs)
-        body = onnx_package.function_body(message, version, types)
+        message = onnx_library_access.substitute_attributes(node.message, node.attrs)
+        body = onnx_library_access.function_body(message, version, types)
         if body is None:
             return None
         return read_function(body, None, f"{self.context}, {node.label}")
@@ -428,7 +428,7 @@ class ModelConversion:
         return (
             (node.domain, node.op) in self.model.functions
             or find_converter(node.op, node.domain, version) is not None
-            or onnx_package.is_function_op(node.op, node.domain, version)
+            or onnx_library_access.is_function_op(node.op, node.domain, version)
         )
 
 
@@ -456,12 +456,12 @@ def _type_message(value: Value) -> Any:
     definition.
     """
     if isinstance(value, Tensor):
-        return onnx_package.tensor_type_message(value.dtype.numpy, value.shape)
+        return onnx_library_access.tensor_type_message(value.dtype.numpy, value.shape)
     if isinstance(value, np.ndarray | SubByteTensor):
-        return onnx_package.tensor_type_message(value.dtype, value.shape)
+        return onnx_library_access.tensor_type_message(value.dtype, value.shape)
     if isinstance(value, list) and value:
-        return onnx_package.sequence_type_message(_type_message(value[0]))
-    return onnx_package.empty_type_message()
+        return onnx_library_access.sequence_type_message(_type_message(value[0]))
+    return onnx_library_access.empty_type_message()
 
 
 def resolve_attributes(
@@ -510,6 +510,6 @@ def find_missing_ops(model: ModelRecord) -> dict[str, tuple[str, ...]]:
     nodes.
     """
     missing_ops = ModelConversion(
-        model, FoldingGraph("missing"), "look for missing ops"
+        model, FoldingGraph("missing"), "looking for missing ops"
     ).find_missing()
     return {name: tuple(locations) for name, locations in missing_ops.items()}

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import ModelError, shown
-from rlxweb.ir.shape import format_shape
-from rlxweb.onnx import onnx_package
+from rlxweb.ir.shape_arithmetic import format_shape
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.constant_folding_graph import MAX_CONSTANT_NBYTES
 from rlxweb.onnx.model_records import (
     AttributeRef,
@@ -93,7 +93,9 @@ def read_value_type(message: Any) -> ValueType | None:
         dims = None
         if tensor.HasField("shape"):
             dims = tuple(_read_dim(d) for d in tensor.shape.dim)
-        return ValueType("tensor", onnx_package.dtype_from_onnx(tensor.elem_type), dims)
+        return ValueType(
+            "tensor", onnx_library_access.dtype_from_onnx(tensor.elem_type), dims
+        )
     if kind == "sequence_type":
         return ValueType(
             "sequence", element=read_value_type(message.sequence_type.elem_type)
@@ -206,7 +208,7 @@ class ModelReader:
         """
         if attr.ref_attr_name:
             return AttributeRef(attr.ref_attr_name)
-        kind = onnx_package.import_onnx().top.AttributeProto.AttributeType.Name(
+        kind = onnx_library_access.import_onnx().top.AttributeProto.AttributeType.Name(
             attr.type
         )
         if kind in _ATTRIBUTE_READERS:
@@ -234,12 +236,19 @@ class ModelReader:
         indices = weight_from_message(sparse.indices, self.folder, context)
         shape = tuple(int(d) for d in sparse.dims)
         nbytes = math.prod(shape) * values.dtype.itemsize
-        if nbytes > MAX_CONSTANT_NBYTES or any(d < 0 for d in shape):
+        context = f"{context}, sparse tensor {shown(values.name)}"
+        if any(d < 0 for d in shape):
             raise ModelError(
-                f"{context}, sparse tensor {shown(values.name)}",
-                f"the dense tensor would be {format_shape(shape)} {values.dtype}",
-                "a constant must have dimensions >= 0 and at most "
-                f"{MAX_CONSTANT_NBYTES:,} bytes",
+                context,
+                f"the shape is {format_shape(shape)}",
+                "dimensions must be >= 0",
+            )
+        if nbytes > MAX_CONSTANT_NBYTES:
+            raise ModelError(
+                context,
+                f"the dense tensor {format_shape(shape)} {values.dtype} would take "
+                f"{nbytes:,} bytes",
+                f"a constant can have at most {MAX_CONSTANT_NBYTES:,} bytes",
             )
         return Weight(
             values.name, shape, values.dtype, lambda: _to_dense(values, indices, shape)

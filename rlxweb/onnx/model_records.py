@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.fork_safety import cached_property
-from rlxweb.ir.shape import Shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, format_shape
 
 Dims = tuple[int | str | None, ...]
 """A number, a name, or None for each dimension; None means that nothing is declared

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import as_array, describe_type
+from rlxweb.array_coercion import as_array, describe_type
 from rlxweb.errors import (
     DTypeError,
     InputError,
@@ -21,7 +21,7 @@ from rlxweb.errors import (
 )
 from rlxweb.fork_safety import cached_property
 from rlxweb.ir.dtype import DType, cast_exact, cast_hint, dtype_name
-from rlxweb.ir.shape import Shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, format_shape
 from rlxweb.onnx.constant_folding_graph import rlx_dtype_or_none
 from rlxweb.onnx.model_records import DeclaredValue, ValueType
 from rlxweb.runtime.device_array import DeviceArray

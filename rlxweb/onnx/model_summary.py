@@ -15,11 +15,11 @@ from rlxweb.backends.pool import pool
 from rlxweb.choose.graph_job import GraphJob
 from rlxweb.cost.graph_work import node_flops
 from rlxweb.decision.candidate import Candidate, rank_candidates
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, available_places
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, available_places
 from rlxweb.errors import DTypeError, RlxError, UsageError, did_you_mean
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import numel
-from rlxweb.onnx import onnx_package
+from rlxweb.ir.shape_arithmetic import numel
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.converter_registry import find_converter
 from rlxweb.onnx.model import Model
 from rlxweb.onnx.model_records import GraphRecord, ModelRecord, NodeRecord, Weight
@@ -247,6 +247,6 @@ def _conversion_route(
     version = opsets.get(node.domain, 0)
     if find_converter(node.op, node.domain, version) is not None:
         return BY_RLXWEB
-    if onnx_package.is_function_op(node.op, node.domain, version):
+    if onnx_library_access.is_function_op(node.op, node.domain, version):
         return BY_ONNX_DEFINITION
     return MISSING

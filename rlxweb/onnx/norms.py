@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlxweb.ir.p_norm import norm_root
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
 
@@ -27,7 +27,8 @@ def _old_batch_norm(
 ) -> Tensor:
     if not spatial:
         ctx.raise_unsupported(
-            "spatial is 0", "must be 1: statistics per channel, not per position"
+            "spatial is 0",
+            "must be 1: statistics per position are not supported, only per channel",
         )
     if not is_test:
         ctx.raise_unsupported("is_test is 0", "must be 1: only inference is supported")
@@ -50,7 +51,8 @@ def _batch_norm(
 ) -> Tensor | tuple[Tensor, ...]:
     if not spatial:
         ctx.raise_unsupported(
-            "spatial is 0", "must be 1: statistics per channel, not per position"
+            "spatial is 0",
+            "must be 1: statistics per position are not supported, only per channel",
         )
     if not training_mode:
         if ctx.needs_output(1):
@@ -147,7 +149,7 @@ def _rms_norm(
     """
     if ctx.needs_output(1):
         ctx.raise_unsupported(
-            "output 1 is used", "outputs for training are not supported"
+            "output 1 is used", "output 1 is for training, which is not supported"
         )
     axes = tuple(range(normalize_axis(axis, x.rank), x.rank))
     return ctx.graph.rms_norm(x, scale, None, axes, epsilon)

@@ -20,7 +20,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.ir.quantize_builder import max_shifted_magnitude, quantized_range
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.constant_folding_graph import rlx_dtype_or_none
 from rlxweb.onnx.conv_pool import ConvAttributes, conv_arguments
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
@@ -53,7 +53,9 @@ def as_integer_tensor(ctx: ConversionContext, x: Value) -> Tensor | None:
 
 def onnx_dtype(x: Value) -> np.dtype[Any]:
     """Return the NumPy dtype of a value's ONNX type."""
-    return onnx_package.numpy_dtype(x.dtype) if isinstance(x, Tensor) else x.dtype
+    return (
+        onnx_library_access.numpy_dtype(x.dtype) if isinstance(x, Tensor) else x.dtype
+    )
 
 
 class _QuantizedType(NamedTuple):
@@ -152,7 +154,7 @@ def _quantize(
     saturate: int = 1,
 ) -> Value:
     declared_dtype = (
-        onnx_package.dtype_from_onnx(output_dtype) if output_dtype else None
+        onnx_library_access.dtype_from_onnx(output_dtype) if output_dtype else None
     )
     if zero_point is not None and declared_dtype not in (None, onnx_dtype(zero_point)):
         ctx.raise_invalid_model(
@@ -188,7 +190,9 @@ def _quantize_to_small_float(
     """Quantise known values to a small float type, whose zero point is 0."""
     array = ctx.require_array(x, f"the input quantised to {target_dtype}")
     return ctx.constant_value(
-        onnx_package.cast_by_onnx_rules(array, target_dtype, bool(saturate), "up")
+        onnx_library_access.cast_by_onnx_rules(
+            array, target_dtype, bool(saturate), "up"
+        )
     )
 
 
@@ -205,7 +209,9 @@ def _dequantize(
     output_dtype: int = 0,
 ) -> Tensor:
     result_dtype: np.dtype[Any] | DType = (
-        onnx_package.dtype_from_onnx(output_dtype) if output_dtype else scale.dtype
+        onnx_library_access.dtype_from_onnx(output_dtype)
+        if output_dtype
+        else scale.dtype
     )
     target_dtype = (
         rlx_dtype_or_none(result_dtype)

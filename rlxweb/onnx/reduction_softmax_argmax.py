@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
 

@@ -97,7 +97,7 @@ def linear_scores(
     if not features or len(coefficients) % features:
         ctx.raise_invalid_model(
             f"got {len(coefficients)} coefficients",
-            f"must be a multiple of {features}, the number of features of x",
+            f"the count must be a multiple of {features}, the number of features of x",
         )
     weights = np.array(coefficients, np.float32).reshape(-1, features)
     if len(intercepts) not in (0, len(weights)):
@@ -199,7 +199,8 @@ def _one_hot_encoder(
         )
     if not zeros:
         ctx.raise_unsupported(
-            "attribute zeros is 0", "must be 1: unknown categories are encoded as zeros"
+            "attribute 'zeros' is 0",
+            "must be 1: an unknown category is encoded as zeros, not refused",
         )
     g = ctx.graph
     integers = x if x.dtype.is_integer else g.cast(x, DType.I64)
@@ -286,7 +287,7 @@ def _linear_regressor(
     y = linear_scores(ctx, rows, coefficients, intercepts)
     if y.shape[1] != targets:
         ctx.raise_invalid_model(
-            f"attribute targets is {targets}",
+            f"attribute 'targets' is {targets}",
             f"the coefficients compute {y.shape[1]} targets",
         )
     return apply_post_transform(ctx, y, post_transform)

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
-from rlxweb.onnx.data_movement import split_axis, squeeze_axes, stack_values
 from rlxweb.onnx.model_records import GraphRecord
+from rlxweb.onnx.reshape_transpose_slice import split_axis, squeeze_axes, stack_values
 
 
 def _resolve_position(

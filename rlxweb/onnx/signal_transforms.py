@@ -6,11 +6,11 @@ from math import log10
 
 import numpy as np
 
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
-from rlxweb.onnx.data_movement import stack_values
+from rlxweb.onnx.reshape_transpose_slice import stack_values
 
 Ints = tuple[int, ...]
 
@@ -192,7 +192,7 @@ def _mel_weights(
         is_rising, rising_slope, np.where(is_falling, falling_slope, 0.0)
     )
     return ctx.constant_value(
-        weights.astype(onnx_package.dtype_from_onnx(output_datatype))
+        weights.astype(onnx_library_access.dtype_from_onnx(output_datatype))
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.model_records import Weight
 

@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
 from rlxweb.onnx.scalers_encoders_linear_models import (

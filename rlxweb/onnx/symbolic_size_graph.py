@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import ModelError, RlxError, Unsupported
-from rlxweb.ir.dim import Dim
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.symbolic_dim import Dim
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converted_model import ComputedOutput, ConvertedModel
 from rlxweb.onnx.model_records import Weight
@@ -159,9 +159,11 @@ def _inline_nodes(
         elif node.name in leaf_tensors[node.op]:
             tensors[node.id] = leaf_tensors[node.op][node.name]
         else:
-            problem = f"weight '{node.name}' is used only for some sizes"
+            problem = f"weight '{node.name}' is used only for some input sizes"
             raise ModelError(
-                context, problem, "a graph must have the same params for all sizes"
+                context,
+                problem,
+                "a graph must have the same params for all input sizes",
             )
     outputs = [tensors[i] for i in converted_model.graph.outputs]
     named_outputs: dict[str, Tensor] = {}

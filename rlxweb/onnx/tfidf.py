@@ -91,17 +91,18 @@ def _pools_by_length(
     for length, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
         if not 0 <= start <= end <= len(pool) or (end - start) % length:
             ctx.raise_invalid_model(
-                f"the {length}-grams are elements {start} to {end} of a pool of "
-                f"{len(pool)} elements",
+                f"the {length}-grams start at element {start} and end before element "
+                f"{end} of a pool of {len(pool)} elements",
                 "the starts in ngram_counts must be ascending and within the pool, and "
-                "each range must contain whole n-grams",
+                "the elements from each start to the next must be whole n-grams",
             )
         ngrams = np.array(pool[start:end], np.int64).reshape(-1, length)
         total += len(ngrams)
         pools.append((length, ngrams))
     if total != count:
         ctx.raise_invalid_model(
-            f"got {total} n-grams and {count} indices", "the counts must be equal"
+            f"the pool has {total} n-grams, and ngram_indexes has {count} elements",
+            "the counts must be equal",
         )
     return pools
 

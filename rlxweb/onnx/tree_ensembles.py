@@ -106,9 +106,9 @@ def _check_lengths(
     for values in sequences:
         if len(values) != count:
             ctx.raise_invalid_model(
-                f"two attributes of the {description} have {count} and {len(values)} "
-                "elements",
-                "the lengths must be equal",
+                f"two attributes that describe the {description} have {count} and "
+                f"{len(values)} elements",
+                f"each must have one element for each of the {description}",
             )
 
 
@@ -198,7 +198,7 @@ def _read_named_nodes(
     if len(node_indices) != count or not count:
         ctx.raise_invalid_model(
             f"got {count} nodes with {len(node_indices)} distinct ids",
-            "expected at least 1 node, each with a unique id",
+            "expected at least 1 node, each with a unique pair of tree id and node id",
         )
 
     def locate_nodes(trees: Array, numbers: Array) -> Array:
@@ -235,7 +235,8 @@ def _read_named_nodes(
     if np.sort(tree[roots]).tolist() != (trees := np.unique(tree)).tolist():
         ctx.raise_invalid_model(
             f"{len(roots)} nodes have no parent",
-            f"expected one root for each of {len(trees)} trees",
+            "expected one node without a parent (the root) in each of "
+            f"{len(trees)} trees",
         )
     node_index = locate_nodes(*map(np.asarray, leaves[:2]))
     target_ids = np.asarray(leaves[2], np.int64)
@@ -509,13 +510,14 @@ def _classifier(
     base = _attribute_values(base_values, base_values_as_tensor)
     used_classes = set(class_ids)
     is_single_class = count == 2 and len(used_classes) == 1
-    if count < 2 or (
-        is_single_class and (len(base) > 1 or (len(base) and used_classes != {0}))
-    ):
+    if count < 2:
+        ctx.raise_unsupported(f"got {count} classes", "expected at least 2")
+    if is_single_class and (len(base) > 1 or (len(base) and used_classes != {0})):
         ctx.raise_unsupported(
-            f"got {count} classes, weights for {len(used_classes)} of them, and "
-            f"{len(base)} base values",
-            "ONNX does not define this combination",
+            f"got weights for class {min(used_classes)} of 2 classes, and {len(base)} "
+            "base values",
+            "if only one of 2 classes has weights, class 0 can have 1 base value, and "
+            "class 1 none",
         )
     leaves = (
         class_treeids,

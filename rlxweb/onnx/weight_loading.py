@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.errors import ModelError, shown
-from rlxweb.ir.shape import format_shape
-from rlxweb.onnx import onnx_package
+from rlxweb.ir.shape_arithmetic import format_shape
+from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.model_records import Weight
 from rlxweb.safe_file_opening import open_regular_file, referenced_path
 
@@ -45,12 +45,12 @@ def weight_from_message(tensor: Any, folder: Path | None, context: str) -> Weigh
             context, f"the shape is {format_shape(shape)}", "dimensions must be >= 0"
         )
     try:
-        dtype = onnx_package.dtype_from_onnx(tensor.data_type)
+        dtype = onnx_library_access.dtype_from_onnx(tensor.data_type)
     except ModelError as error:
         error.doing = context
         raise
     nbytes = stored_nbytes(shape, dtype)
-    if tensor.data_location == onnx_package.EXTERNAL_DATA:
+    if tensor.data_location == onnx_library_access.EXTERNAL_DATA:
         location, reader = _external_reader(
             tensor, folder, (shape, dtype, nbytes), context
         )
@@ -72,7 +72,7 @@ def _embedded_reader(
     tensor: Any, shape: tuple[int, ...], nbytes: int, context: str
 ) -> Callable[[], Array]:
     """Return the reader of a tensor whose data is inside the model's message."""
-    dtype = onnx_package.dtype_from_onnx(tensor.data_type)
+    dtype = onnx_library_access.dtype_from_onnx(tensor.data_type)
     is_plain = dtype.kind in "biufc" and dtype.name not in _PACKED_BITS
     if tensor.HasField("raw_data"):
         raw = tensor.raw_data  # a copy, each time it is asked for
@@ -86,9 +86,9 @@ def _embedded_reader(
         if is_plain:
             little_endian = dtype.newbyteorder("<")
             return lambda: np.frombuffer(raw, little_endian).reshape(shape)
-        return lambda: onnx_package.tensor_to_array(tensor)
+        return lambda: onnx_library_access.tensor_to_array(tensor)
     _check_element_count(tensor, shape, dtype, context)
-    return lambda: onnx_package.tensor_to_array(tensor)
+    return lambda: onnx_library_access.tensor_to_array(tensor)
 
 
 def _check_element_count(
@@ -163,7 +163,7 @@ def _unpack_external(tensor: Any, path: Path, offset: int, length: int) -> Array
     with open_regular_file(path) as file:
         file.seek(offset)
         message.raw_data = file.read(length)
-    return onnx_package.tensor_to_array(message)
+    return onnx_library_access.tensor_to_array(message)
 
 
 def _external_path(name: str, folder: Path | None, context: str) -> Path:

@@ -139,8 +139,8 @@ registry.register_all(
     smooth_function_op(
         "gelu",
         "F(0.5) * max(x, F(-100)) * erfc(max(x, F(-100)) * F(-0.70710678))",
-        "x times the standard normal cumulative distribution function of x (the exact "
-        "form, by erf).",
+        "x times the standard normal cumulative distribution function of x (the "
+        "exact form, computed with erf).",
         unary_samples(-4, 4, (-30, 30)),
         gelu,
         _GELU_TOLERANCE,

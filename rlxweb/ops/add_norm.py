@@ -14,7 +14,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import widen_float16

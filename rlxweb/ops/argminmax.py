@@ -18,7 +18,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import Shape, bad_shape, format_shape, normalize_axis
+from rlxweb.ir.shape_arithmetic import Shape, bad_shape, format_shape, normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, require_dtypes
@@ -145,9 +145,9 @@ registry.register_all(
             name=f"arg{name}",
             reference=_reference(name),
             lower=_compose(name),
-            doc=f"The index (i32) of the {word} element along an axis, or of a NaN if "
-            "the axis has one. Among equal elements the first is taken, or with "
-            "`last` the last.",
+            doc=f"The index (i32) of the {word} element along an axis, or of a NaN "
+            "if the axis has one. Among equal elements, the first is taken, or the "
+            "last with last=True.",
         )
         for name, word in (("max", "largest"), ("min", "smallest"))
     )

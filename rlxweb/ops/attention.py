@@ -18,14 +18,20 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
-from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, broadcast, format_shape
+from rlxweb.ir.shape_arithmetic import (
+    bad_attribute,
+    bad_dtype,
+    bad_shape,
+    broadcast,
+    format_shape,
+)
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.attention_fusion import match_attention
-from rlxweb.ops.attention_samples import SAMPLES
+from rlxweb.ops.attention_test_samples import SAMPLES
 from rlxweb.ops.elementwise import common_dtype
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
-from rlxweb.recipes.attention_sizes import (
+from rlxweb.recipes.attention_operand_shapes import (
     AttentionSizes,
     infer_attention_sizes,
     mask_positions,
@@ -86,8 +92,8 @@ def _check_mask(masks: Types, dtype: DType, s: AttentionSizes, kind: str) -> Non
             f"mask_kind={kind!r} with {len(masks)} mask operands",
             f"expected {min_count}"
             + (f" or {max_count}" if max_count > min_count else ""),
-            "mask_kind='custom' and 'bias' require a mask, 'causal' and "
-            "'sliding_window' accept a bias",
+            "pass a mask with mask_kind='custom', or a bias with 'bias'; a bias is "
+            "optional with 'causal' and 'sliding_window'",
         )
     if not masks:
         return
@@ -267,13 +273,15 @@ registry.register_all(
         tolerance=ATTENTION_TOLERANCE,
         samples=SAMPLES,
         fusion_pattern=match_attention,
-        doc="softmax(mask(cap(scale · q · kᵀ))) · v. The layout is [B, H, S, D] when "
-        "dimension 1 equals num_heads, otherwise [B, S, H, D]; [B, S, H·D] is "
-        "accepted too. mask_kind is none, causal, sliding_window (a query sees the "
-        "keys at its own position and at the `window` positions before it), custom "
-        "(mask [B, Sk]; a key is masked where the value is false or below 0.5) or "
-        "bias (added to the scores; causal and sliding_window accept a bias too). "
-        "By default the last query is aligned with the last key; with `offset`, the "
-        "first query is aligned with key `offset`.",
+        doc="softmax(mask(cap(scale · q · kᵀ))) · v. The attributes `score_scale` "
+        "and `softcap` set scale and cap. q, k and v are [B, H, S, D] if dimension 1 "
+        "equals num_heads, otherwise [B, S, H, D] or [B, S, H·D]. The attribute "
+        "`mask_kind` selects the mask: 'none'; 'causal'; 'sliding_window' (a query "
+        "sees the keys at its own position and at the `window` positions before it); "
+        "'custom' (the operand mask [B, Sk] masks a key where its value is false or "
+        "below 0.5); or 'bias' (the operand mask is added to the scores; 'causal' "
+        "and 'sliding_window' accept such a bias, too). By default the last query is "
+        "aligned with the last key; with `offset`, the first query is aligned with "
+        "key `offset`.",
     )
 )

@@ -17,7 +17,7 @@ from rlxweb.errors import RlxError
 from rlxweb.ir.fusion_pattern import FusionMatch, single_use_node
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import TensorType
-from rlxweb.ir.shape import Shape, broadcast
+from rlxweb.ir.shape_arithmetic import Shape, broadcast
 from rlxweb.ir.tensor import Tensor
 
 _HEADS_FIRST_PERM = (0, 2, 1, 3)

@@ -17,7 +17,7 @@ from rlxweb.ir.op import (
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_dtype
+from rlxweb.ir.shape_arithmetic import bad_dtype
 from rlxweb.ops.array_dtype_checks import is_float64, numpy_dtype
 
 _SUPPORTED_NBYTES = (4, 8)

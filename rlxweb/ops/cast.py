@@ -15,7 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import ROUNDING_TOLERANCE, WIDE_DTYPES
 

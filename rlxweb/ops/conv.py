@@ -11,13 +11,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlxweb.ir.batching import BatchContext, batch_as_first_axis
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape, numel
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_attribute,
+    bad_shape,
+    format_shape,
+    numel,
+)
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import BatchContext, batch_as_first_axis
 from rlxweb.ops.conv_pool_vjp import conv_vjp
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
@@ -56,7 +62,8 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
             f"the array has {x.shape[1]} channels",
             f"weights {format_shape(w.shape)} with groups={groups} require "
             f"{w.shape[1] * groups} channels",
-            "pass weights whose second dimension is the number of channels / groups",
+            "pass weights whose second dimension is the number of channels divided "
+            "by groups",
         )
     windows = sliding_windows(x.shape[2:], w.shape[2:], attrs)
     return TensorType((x.shape[0], w.shape[0], *windows.out_shape), dtype)
@@ -185,9 +192,10 @@ registry.register_all(
         samples=_SAMPLES,
         vjp=conv_vjp,
         batch=_batch_conv,
-        doc="Convolution (cross-correlation) of [N, C, …] with weights [M, C / "
-        "groups, …] over 1 to 3 spatial axes. strides, dilations and pads take "
-        "one number for all axes or one per axis. pads also accepts two per axis: "
-        "first the paddings at the start of every axis, then those at the end.",
+        doc="Convolution (cross-correlation) of an array [N, C, …] with weights [M, "
+        "C / groups, …] over 1 to 3 spatial axes. The attributes `strides`, "
+        "`dilations` and `pads` have one number for all axes or one per axis. `pads` "
+        "may also have two per axis: first the paddings at the start of every axis, "
+        "then those at the end.",
     ),
 )

@@ -15,14 +15,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.ir.batching import batch_as_first_axis
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape, numel
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_attribute,
+    bad_shape,
+    format_shape,
+    numel,
+)
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_as_first_axis
 from rlxweb.ops.conv import GROUPS, batch_as_groups, im2col_matmul
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
@@ -347,8 +353,9 @@ registry.register_all(
         flops=_flops,
         tolerance=MATMUL_TOLERANCE,
         samples=_SAMPLES,
-        doc="Transposed convolution of [N, C, …] with weights [C, M / groups, …]. A "
-        "spatial axis of the result has (size - 1) · stride + dilation · (kernel "
-        "- 1) + 1 + output_padding elements, minus the `pads` at its ends.",
+        doc="Transposed convolution of an array [N, C, …] with weights [C, M / "
+        "groups, …]. For a spatial axis of n elements and a kernel of k, the result "
+        "has (n - 1) · stride + dilation · (k - 1) + 1 + output_padding elements on "
+        "that axis, minus the `pads` at its two ends.",
     )
 )

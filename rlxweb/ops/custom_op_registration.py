@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import GraphError
-from rlxweb.ir.batching import BatchRule
 from rlxweb.ir.derivative import VjpRule
 from rlxweb.ir.graph import Node, infer_type
 from rlxweb.ir.lowering import Compose, Expr, HostOnly, Kernel, Lowering
@@ -30,6 +29,7 @@ from rlxweb.ir.op import (
 )
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.verify import check_result
+from rlxweb.ir.vmap_batching import BatchRule
 from rlxweb.ops.elementwise import infer_broadcast
 
 Arity = int | tuple[int, int | None]
@@ -69,7 +69,7 @@ def register_custom(
     tolerance  what it may be off by there, and in tests
     vjp        how a gradient is taken back through it (`rlxweb.ir.derivative`); None:
                by way of a Compose, or it has none
-    batch      how it takes an axis of examples (`rlxweb.ir.batching`); None: as it
+    batch      how it takes an axis of examples (`rlxweb.ir.vmap_batching`); None: as it
                broadcasts where it is an expression, or one example after the other
     replace    put this record in the place of one of the same name
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rlxweb.ir.batching import BatchContext, batch_axes_rule
 from rlxweb.ir.derivative import VjpContext, reshape_vjp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
@@ -28,7 +27,7 @@ from rlxweb.ir.op import (
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     bad_attribute,
     bad_shape,
@@ -38,6 +37,7 @@ from rlxweb.ir.shape import (
     solve_reshape,
 )
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import BatchContext, batch_axes_rule
 from rlxweb.ops.elementwise import common_dtype
 
 

@@ -18,7 +18,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.grid_sample import SamplingArrayOps, SamplingTensorOps, floor_float
@@ -99,7 +99,8 @@ def _deform_sizes(x: Shape, weight: Shape, attrs: Attrs) -> _DeformConvSizes:
     if len(x) != 4 or len(weight) != 4:
         raise bad_shape(
             f"got images {format_shape(x)} and a weight {format_shape(weight)}",
-            "expected [N, C, H, W] and [O, C/groups, kernel height, kernel width]",
+            "expected images [N, C, H, W] and a weight [O, C / groups, kernel "
+            "height, kernel width]",
         )
     strides, dilations = ((*attrs[n],) for n in ("strides", "dilations"))
     pads = (*attrs["pads"],)
@@ -314,10 +315,11 @@ registry.register_all(
             _case((1, 2, 4, 5), (2, 2, 2, 2), DType.F64, mask=True, offset_groups=2),
             _case((1, 1, 8, 41), (205, 1, 1, 1)),
         ),
-        doc="Convolution of images [N, C, H, W] with a weight [O, C/groups, h, w] "
-        "whose taps are displaced by offsets [N, offset_groups·h·w·2, …], for each "
-        "tap the vertical and then the horizontal offset. An optional mask [N, "
-        "offset_groups·h·w, …] multiplies the sampled values. Values between "
-        "elements are interpolated linearly; values outside the image are 0.",
+        doc="Convolution of images [N, C, H, W] with a weight [O, C / groups, h, w]. "
+        "The offsets [N, offset_groups·h·w·2, …] displace the h·w taps of every "
+        "window: each tap has a vertical offset, followed by its horizontal offset. "
+        "An optional mask [N, offset_groups·h·w, …] multiplies the sampled values. "
+        "Values between elements are interpolated linearly; values outside the image "
+        "are 0.",
     )
 )

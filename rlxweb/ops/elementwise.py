@@ -23,7 +23,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import EXACT, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import Shape, bad_dtype, broadcast
+from rlxweb.ir.shape_arithmetic import Shape, bad_dtype, broadcast
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.array_dtype_checks import is_float
 
@@ -58,7 +58,7 @@ def common_dtype(types: Types) -> DType:
             raise bad_dtype(
                 f"the operands are {first} and {operand.dtype}",
                 "all operands must have the same dtype; dtypes are not promoted",
-                "cast one of them",
+                "cast the operands to one dtype",
             )
     return first
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.ir.batching import batch_broadcast
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -16,8 +15,8 @@ from rlxweb.ir.lowering import Compose, View
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_broadcast
 from rlxweb.ops.matmul import widen_float16
-from rlxweb.ops.overlap_add import overlap_add
 from rlxweb.ops.spectral import (
     FFT_TOLERANCE,
     complex_to_block,
@@ -25,6 +24,7 @@ from rlxweb.ops.spectral import (
     float_cases,
     row_length,
 )
+from rlxweb.ops.windows_frames_vjp import overlap_add
 from rlxweb.recipes.welch_parameters import frame_count
 
 
@@ -108,7 +108,8 @@ registry.register_all(
         samples=_FRAME_SAMPLES,
         vjp=_frame_vjp,
         batch=batch_broadcast,
-        doc="Overlapping frames [..., count, length] of the last axis.",
+        doc="Frames [..., count, length] of the last axis, one every `hop` elements. "
+        "With count=0, there are as many frames as fit.",
     ),
     Op(
         name="stft",
@@ -120,8 +121,9 @@ registry.register_all(
         flops=fft_flops,
         tolerance=FFT_TOLERANCE,
         samples=_STFT_SAMPLES,
-        doc="Short-time spectra [frames, ..., 2F] (F real, then F imaginary parts), "
-        "without window or padding.",
+        doc="Short-time spectra [frames, ..., 2F] of the last axis (F real parts, "
+        "then F imaginary parts), without window or padding. A frame has `length` "
+        "elements; one begins every `hop` elements.",
     ),
     family="spectral",  # which uses them
 )

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir import value_range_rules
-from rlxweb.ir.batching import BatchContext, batch_axes_rule
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major_strides
 from rlxweb.ir.lowering import Kernel, KernelPlan
@@ -31,7 +30,7 @@ from rlxweb.ir.op import (
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     bad_attribute,
     bad_shape,
@@ -40,7 +39,7 @@ from rlxweb.ir.shape import (
     numel,
 )
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.array_scatter import scatter_combine, scatter_last
+from rlxweb.ir.vmap_batching import BatchContext, batch_axes_rule
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.gather_scatter_vjp import indexed_gather_vjp, indexed_scatter_vjp
 from rlxweb.ops.index_validation import (
@@ -51,6 +50,7 @@ from rlxweb.ops.index_validation import (
     require_index_dtype,
 )
 from rlxweb.ops.reduce import SUM_TOLERANCE
+from rlxweb.ops.reference_scatter import scatter_combine, scatter_last
 from rlxweb.recipes.gather_scatter_plan import COMBINE_EXPRESSIONS, GatherScatterSpec
 
 REDUCTIONS = tuple(COMBINE_EXPRESSIONS)
@@ -83,8 +83,9 @@ def _elementwise_indexing(
                 f"{format_shape(shape)}",
                 f"axis {a} has size {index_size} in the indices and {operand_size} in "
                 "the operand",
-                "expand or narrow the indices or the operand, or call the graph's "
-                "method for this op, which accepts shorter indices",
+                "pass indices whose size equals the operand's on every axis except "
+                f"axis {axis}; the methods graph.gather_elements and "
+                "graph.scatter_elements also accept smaller sizes on those axes",
             )
     outer, inner = numel(shape[:axis]), numel(shape[axis + 1 :])
     indexing = GatherScatterSpec(
@@ -115,7 +116,8 @@ def _tuple_indexing(
         raise bad_shape(
             f"got indices {format_shape(index_shape)} for an operand "
             f"{format_shape(shape)}",
-            f"the first {batch_dims} axes (the batch axes) must agree",
+            "the indices and the operand must have equal sizes on the first "
+            f"batch_dims={batch_dims} axes",
         )
     tuple_length = index_shape[-1]
     if not 1 <= tuple_length <= len(shape) - batch_dims:
@@ -483,8 +485,8 @@ registry.register_all(
             _element_case((1024, 128), 1024),
         ),
         doc="Elements selected by one index each along one axis, like "
-        "numpy.take_along_axis and PyTorch's gather; the other axes of the operand "
-        f"and the indices must agree. {_INDEX_DOC}",
+        "numpy.take_along_axis and PyTorch's gather; on all other axes, the operand "
+        f"and the indices must have equal sizes. {_INDEX_DOC}",
     ),
     _gather_op(
         "gather_nd",
@@ -508,9 +510,10 @@ registry.register_all(
             _tuple_case((64, 64, 32), (4096, 2)),
         ),
         onnx=("GatherND",),
-        doc="Rows selected by one index for each of several axes; the last axis of "
-        "the indices holds these indices. The first `batch_dims` axes of the "
-        f"operand and the indices are batch axes. {_INDEX_DOC}",
+        doc="Rows of the operand, each selected by a tuple of indices. The last axis "
+        "of the indices holds tuples of K indices; each tuple indexes the K axes of "
+        "the operand that follow the batch axes, the first `batch_dims` axes of both "
+        f"operands. {_INDEX_DOC}",
     ),
     _scatter_op(
         "scatter_elements",
@@ -537,8 +540,8 @@ registry.register_all(
             _element_case(s, s[0], reduction="add") for s in ((16, 4), (256, 512))
         ),
         doc=f"{_SCATTER_DOC}Each value has one index along one axis, like PyTorch's "
-        "scatter; the other axes of the operand and the indices must agree. "
-        f"{_INDEX_DOC}",
+        "scatter; on all other axes, the operand and the indices must have equal "
+        f"sizes. {_INDEX_DOC}",
     ),
     _scatter_op(
         "scatter_nd",
@@ -564,7 +567,8 @@ registry.register_all(
             _tuple_case((8, 8), (16, 1), reduction="add"),
             _tuple_case((512, 256), (512, 1), reduction="add"),
         ),
-        doc=f"{_SCATTER_DOC}The last axis of the indices holds one index for each of "
-        f"several axes. {_INDEX_DOC}",
+        doc=f"{_SCATTER_DOC}The last axis of the indices holds tuples of K indices; "
+        "each tuple indexes the K axes of the operand that follow its first "
+        f"`batch_dims` axes, the batch axes. {_INDEX_DOC}",
     ),
 )

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from rlxweb.ir.derivative import VjpContext, VjpRule
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.index_map_vjp import enumerate_axes, zeros_with_dtype
 

@@ -15,7 +15,6 @@ from typing import Any
 from rlxweb.argument_hints import Advice
 from rlxweb.errors import Unsupported
 from rlxweb.ir import value_range_rules
-from rlxweb.ir.batching import BatchContext, batch_axes_rule, batch_broadcast
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, KernelPlan
 from rlxweb.ir.op import (
@@ -30,7 +29,7 @@ from rlxweb.ir.op import (
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     bad_attribute,
     bad_shape,
@@ -39,8 +38,9 @@ from rlxweb.ir.shape import (
     numel,
 )
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import BatchContext, batch_axes_rule, batch_broadcast
 from rlxweb.ops.array_dtype_checks import is_float
-from rlxweb.ops.cumulative_vjp import cumprod_vjp, cumsum_vjp
+from rlxweb.ops.cumsum_cumprod_vjp import cumprod_vjp, cumsum_vjp
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, require_dtypes
 from rlxweb.ops.gather_scatter_vjp import gather_vjp
 from rlxweb.ops.index_validation import (
@@ -314,8 +314,9 @@ _TOPK = Op(
         *(_topk_case(s, 8, whole=False) for s in ((4, 16), (128, 1024))),
     ),
     batch=batch_broadcast,
-    doc="The indices (i32) of the k largest values of each row, largest first; among "
-    "equal values the smaller index comes first, and NaN comes after every number.",
+    doc="The indices (i32) of the `k` largest values of each row (along the last "
+    "axis), largest first; among equal values the smaller index comes first, and NaN "
+    "comes after every number.",
 )
 
 
@@ -386,7 +387,9 @@ _SCAN_SHAPES = parse_shape_table(
     "2x1000x3@1"
 )
 _SCAN_ATTRS = (Attr("axis", "int", -1), Attr("exclusive", "bool", False))
-_EXCLUSIVE_DOC = "`exclusive` excludes each element's own value."
+_EXCLUSIVE_DOC = (
+    "with `exclusive`, a result does not include the element at its own position."
+)
 _CUMSUM = Op(
     name="cumsum",
     infer=_infer_scan,

@@ -13,7 +13,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_shape, format_shape, normalize_axis
+from rlxweb.ir.shape_arithmetic import Shape, bad_shape, format_shape, normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, require_dtypes
 from rlxweb.ops.matmul import widen_float16
@@ -98,8 +98,9 @@ registry.register_all(
             _case((3, 8), DType.F16, activation="silu"),
             _case((3, 8), DType.F64, activation="gelu"),
         ),
-        doc="Gated linear unit: one half of an axis times activation(gate), where "
-        "the gate is the other half: the second half, or with gate_first the first "
-        "half. SwiGLU uses silu, GEGLU uses gelu.",
+        doc="Gated linear unit: an axis is split into two halves, the value and the "
+        "gate, and the result is value · activation(gate). The gate is the second "
+        "half, or the first half with gate_first=True. SwiGLU uses "
+        "activation='silu', GEGLU 'gelu'.",
     )
 )

@@ -18,7 +18,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import widen_float16
@@ -317,9 +317,10 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 24.0 * out.numel,
         tolerance=SAMPLING_TOLERANCE,
         samples=_SAMPLES,
-        doc="An array [N, C, …] sampled at the positions of a grid [N, positions…, "
-        "axes]. Coordinates range from -1 to 1; the coordinate on the last axis of "
-        "the array comes first. Positions outside the array give zero, the border "
-        "value or the mirrored value, as `padding` says.",
+        doc="Samples an array [N, C, …] at the positions of a grid [N, positions…, D]; "
+        "D is the number of spatial axes. A grid entry holds the D coordinates of one "
+        "position, each from -1 to 1, in reverse order of the axes (the first is for "
+        "the last axis). Positions outside the array give zero, the border value or "
+        "the mirrored value, as `padding` says.",
     )
 )

@@ -27,7 +27,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.index_validation import require_index_dtype

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from rlxweb.ir import value_range_rules
-from rlxweb.ir.batching import batch_broadcast
 from rlxweb.ir.derivative import reshape_vjp, zero_vjp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import View
 from rlxweb.ir.op import Attr, Op, has_same_type, infer_same_type, no_flops, registry
 from rlxweb.ir.sample import Drawn, Sample
+from rlxweb.ir.vmap_batching import batch_broadcast
 
 _SAMPLES = tuple(
     Sample((Drawn(shape, dtype, -9, 9),))

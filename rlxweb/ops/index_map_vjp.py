@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.ir.batching import BatchContext
 from rlxweb.ir.derivative import VjpContext, VjpRule
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import BatchContext
 
 IndexTable = npt.NDArray[np.int32]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rlxweb.errors import IndexRefused
 from rlxweb.ir.op import TensorType
-from rlxweb.ir.shape import Shape, bad_dtype, format_shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, bad_dtype, format_shape, numel
 from rlxweb.ops.array_dtype_checks import numpy_dtype
 from rlxweb.ops.elementwise import INTEGER_DTYPES
 

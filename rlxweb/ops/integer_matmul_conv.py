@@ -18,7 +18,13 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, broadcast, format_shape
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_attribute,
+    bad_shape,
+    broadcast,
+    format_shape,
+)
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.conv import GROUPS
 from rlxweb.ops.elementwise import require_dtypes
@@ -284,9 +290,9 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 2.0 * out.numel * inputs[0].shape[-1],
         work=lambda inputs, out, attrs: _work("matmul", inputs, out, attrs),
         samples=_MATMUL_SAMPLES,
-        doc="(x - x_zero) · (y - y_zero) as i32, for integers of up to 32 bits; sums "
-        "wrap. `largest` is an upper bound of the magnitude of every product, 0 if "
-        "unknown.",
+        doc="The matrix product (x - x_zero) · (y - y_zero) as i32, for integers of "
+        "up to 32 bits; sums wrap. The attribute `largest` is an upper bound of the "
+        "magnitude of every product of two elements, 0 if unknown.",
     ),
     Op(
         name="conv_integer",
@@ -299,8 +305,8 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 2.0 * out.numel * prod(inputs[1].shape[1:]),
         work=lambda inputs, out, attrs: _work("conv", inputs, out, attrs),
         samples=_CONV_SAMPLES,
-        doc="`conv` of integers minus their zero points, as i32; padding has the "
-        "value x_zero. `largest` is an upper bound of the magnitude of every product, "
-        "0 if unknown.",
+        doc="`conv` of x - x_zero with the weights w - w_zero, as i32, for integers; "
+        "the padding of x has the value x_zero. The attribute `largest` is an upper "
+        "bound of the magnitude of every product of two elements, 0 if unknown.",
     ),
 )

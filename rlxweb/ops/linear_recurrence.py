@@ -14,15 +14,15 @@ from collections.abc import Callable
 from typing import Any
 
 from rlxweb.errors import Unsupported
-from rlxweb.ir.batching import merge_batch_rule
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import merge_batch_rule
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
@@ -236,13 +236,13 @@ registry.register_all(
         vjp=_vjp,
         batch=merge_batch_rule(1, 1, None, 0, out=1),
         doc="The linear recurrence behind the derivative of a recurrent network. The "
-        "state [B, m, H] has m parts for each of H channels. A step adds x [T, B, "
-        "m, H] to the state; the sum is the result of the step. The state is then "
-        "mixed by coefficients [T, B, m·m + G·m, H]: m·m coefficients combine the "
-        "parts of a channel; the other G·m scale the G products of the first part "
-        "and the weights [H, G·H], and the scaled products are added to each part. "
-        "`transposed` applies the transpose of this mixing; `reverse` runs from the "
-        "last step to the first. The result [T + 1, B, m, H] ends with the last "
-        "state.",
+        "operand state [B, m, H] is the first state: m parts for each of H channels. "
+        "A step adds its part of x [T, B, m, H] to the state, and this sum is the "
+        "result of the step. The coefficients [T, B, m·m + G·m, H] then mix the sum "
+        "into the next state: m·m coefficients combine the parts of a channel; the "
+        "other G·m scale the G products of the first part and the weights [H, G·H], "
+        "and the scaled products are added to each part. The attribute `transposed` "
+        "applies the transpose of this mixing; `reverse` runs from the last step to "
+        "the first. The result [T + 1, B, m, H] ends with the last state.",
     )
 )

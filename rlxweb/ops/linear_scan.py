@@ -10,15 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 from rlxweb.errors import Unsupported
-from rlxweb.ir.batching import merge_batch_rule
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import merge_batch_rule
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
@@ -68,8 +68,9 @@ def _build(g: Graph, attrs: Attrs, x: Tensor, a: Tensor) -> Tensor:
             "the scan does not fit this device's bindings, so the steps must be "
             "unrolled",
             f"at most {MAX_UNROLLED_STEPS} steps can be unrolled",
-            "split the sequence, and add the last state of each part, times the "
-            "first rate of the next part, to the first step of the next part",
+            "split the sequence into parts; to the first step of x in each later "
+            "part, add the first rate a of that part times the last state of the "
+            "part before it",
         )
     states: list[Any] = [None] * length
     s: Tensor | None = None

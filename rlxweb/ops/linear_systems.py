@@ -16,14 +16,14 @@ import numpy as np
 
 from rlxweb.argument_hints import Advice
 from rlxweb.errors import Unsupported
-from rlxweb.ir.batching import batch_all_operands
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_shape, format_shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, bad_shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_all_operands
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.linear_systems_vjp import det_vjp, slogdet_vjp, solve_vjp
 from rlxweb.ops.matmul import widen_float16
@@ -56,8 +56,8 @@ def infer_system(types: Types) -> TensorType:
         raise bad_shape(
             f"got a {format_shape(a.shape)} and b {format_shape(b.shape)}",
             "expected a [..., n, n] and b [..., n, k] with the same batch axes",
-            "call the graph's method for this op, which broadcasts batch axes and "
-            "accepts vectors",
+            "pass b with as many rows as a; the methods graph.solve and "
+            "graph.solve_triangular also broadcast batch axes and accept vectors b",
         )
     return TensorType(b.shape, dtype)
 

@@ -15,7 +15,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
@@ -100,7 +100,7 @@ registry.register_all(
             _case((5, 7), 6, 2, DType.F16),
             _case((5, 7), 6, 2, DType.F64),
         ),
-        doc="x · w + scale · (x · a) · b for x [..., K], w [K, N] and a low-rank "
-        "update of the weights, a [K, R] and b [R, N].",
+        doc="x · w + scale · (x · a) · b for x [..., K] and weights w [K, N]; a [K, "
+        "R] and b [R, N] form a low-rank update of w.",
     )
 )

@@ -11,7 +11,6 @@ import itertools
 from typing import Any, NamedTuple
 
 from rlxweb.ir import value_range_rules
-from rlxweb.ir.batching import batch_broadcast
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.graph import Graph
@@ -28,8 +27,9 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_shape, broadcast, format_shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, bad_shape, broadcast, format_shape, numel
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_broadcast
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.recipes.reduce_plans import compute_scalar
 

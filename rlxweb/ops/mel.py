@@ -19,7 +19,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import bad_dtype, bad_shape, format_shape, numel
+from rlxweb.ir.shape_arithmetic import bad_dtype, bad_shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_by_matmul import zeros
 from rlxweb.ops.spectral import block_length
@@ -45,7 +45,7 @@ def _infer_log_mel(types: Types, attrs: Attrs) -> TensorType:
         dtype_names = ", ".join(str(t.dtype) for t in types)
         raise bad_dtype(
             f"the operands have different dtypes: {dtype_names}",
-            hint="cast them to one dtype",
+            hint="cast the operands to one dtype",
         )
     if spectrum.dtype is DType.F16:
         raise bad_dtype(
@@ -61,7 +61,7 @@ def _infer_backward(types: Types, attrs: Attrs) -> TensorType:
     if types[2].shape != out.shape:
         raise bad_shape(
             f"got a gradient {format_shape(types[2].shape)}",
-            f"expected the shape of log_mel, {format_shape(out.shape)}",
+            f"expected {format_shape(out.shape)}, the shape of the result of log_mel",
         )
     return types[0]
 
@@ -172,7 +172,7 @@ registry.register_all(
         tolerance=Tolerance(rtol=1e-5, atol=1e-5),
         samples=tuple(Sample(inputs[:2]) for inputs in _INPUT_CASES),
         doc="The Whisper-style log-mel spectrum [..., M] of a block spectrum [..., "
-        "2n] (n real, then n imaginary parts).",
+        "2n] (n real, then n imaginary parts), by mel filters [M, n // 2 + 1].",
     ),
     _log_mel_op(
         name="log_mel_backward",
@@ -182,6 +182,7 @@ registry.register_all(
         lower=Compose(_build_backward),
         tolerance=Tolerance(rtol=1e-4, atol=1e-5, relative_to_peak=True),
         samples=tuple(Sample(inputs) for inputs in _INPUT_CASES),
-        doc="The gradient of log_mel with respect to the spectrum.",
+        doc="The gradient with respect to the spectrum of log_mel, computed from the "
+        "gradient with respect to the result of log_mel.",
     ),
 )

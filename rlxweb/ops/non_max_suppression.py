@@ -16,7 +16,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_attribute, bad_shape, format_shape
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.recipes.nms_plans import nms_planner, plan_nms
@@ -38,7 +38,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape(
             f"got boxes {format_shape(boxes.shape)} and scores "
             f"{format_shape(scores.shape)}",
-            "expected [batch, boxes, 4] and [batch, classes, boxes]",
+            "expected boxes [batch, boxes, 4] and scores [batch, classes, boxes]",
         )
     if attrs["max_output"] < 0 or not 0.0 <= attrs["iou_threshold"] <= 1.0:
         raise bad_attribute(
@@ -218,9 +218,9 @@ registry.register_all(
             _case(16_400, 1, 1),
         ),
         calibration_cases=(_case(1, 4, 16), _case(1, 16, 512, max_output=32)),
-        doc="Boxes of [B, n, 4] selected by scores [B, C, n], highest score first and "
-        "for each class separately. A box is dropped if its intersection over "
-        "union with a selected box is above `iou_threshold`. The result [B, C, "
+        doc="Boxes [B, n, 4] selected by scores [B, C, n], highest score first and "
+        "for each class separately. A box is dropped if its intersection over union "
+        "with a selected box is above `iou_threshold`. The result [B, C, "
         "min(max_output, n)] (i32) holds the indices of the selected boxes, followed "
         "by -1.",
     )

@@ -17,7 +17,13 @@ from rlxweb.ir.layout import row_major_strides
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape, numel
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_attribute,
+    bad_shape,
+    format_shape,
+    numel,
+)
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.value_range_rules import Interval, RangeRule
 from rlxweb.ops.sorting import binary_search

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rlxweb.ir.batching import BatchContext, batch_axes_rule
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -28,7 +27,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     bad_attribute,
     bad_shape,
@@ -36,6 +35,7 @@ from rlxweb.ir.shape import (
     normalize_axis,
 )
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import BatchContext, batch_axes_rule
 from rlxweb.ops.elementwise import common_dtype
 from rlxweb.ops.matmul import widen_float16
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.ops.index_map import apply_axis_map, pad_or_crop_axis
+from rlxweb.ops.index_map_op_factory import apply_axis_map, pad_or_crop_axis
 from rlxweb.ops.slice_and_windows import take_windows
 from rlxweb.recipes.conv_pool_windows import SlidingWindows
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.batching import batch_axes_rule
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attr, Attrs, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     as_shape,
     bad_attribute,
@@ -24,7 +23,8 @@ from rlxweb.ir.shape import (
     format_shape,
     normalize_axes,
 )
-from rlxweb.ops.index_map import (
+from rlxweb.ir.vmap_batching import batch_axes_rule
+from rlxweb.ops.index_map_op_factory import (
     AxisMap,
     axis_map_from_runs,
     axis_map_op,
@@ -99,7 +99,7 @@ def _pad_rule(shape: Shape, attrs: Attrs) -> list[AxisMap | None]:
             raise bad_shape(
                 f"cannot pad an axis of 0 elements with mode {mode}",
                 "the axis has no element to repeat",
-                'pad it with mode="constant"',
+                'use mode="constant"',
             )
         maps.append(AxisMap(length, partial(padding_table, size, before, after, mode)))
     return _place_axis_maps(shape, axes, maps)
@@ -202,8 +202,9 @@ def _remap_rule(shape: Shape, attrs: Attrs) -> list[AxisMap | None]:
                 n for n, p in enumerate(axis_positions) if not -1 <= p < shape[axis]
             )
             raise bad_attribute(
-                f"place {axis_positions[index]} at position {index} of axis {axis}",
-                f"expected -1 (the fill value) or 0 <= place < {shape[axis]}",
+                f"places selects index {axis_positions[index]} for position {index} "
+                f"of axis {axis}",
+                f"expected -1 (the constant `value`) or 0 <= index < {shape[axis]}",
             )
         maps.append(AxisMap(size, partial(np.array, axis_positions, np.int32)))
     return _place_axis_maps(shape, axes, maps)
@@ -260,8 +261,8 @@ registry.register_all(
         vjp=pad_vjp(padding_table),
         batch=batch_shifted_axes,
         doc="The operand with elements added before and after some axes, like "
-        "numpy.pad: a constant `value`, or elements of the operand. Negative pads "
-        "remove elements.",
+        'numpy.pad: the constant `value` with mode="constant", otherwise elements '
+        "of the operand. Negative pads remove elements.",
     ),
     axis_map_op(
         "tile",
@@ -296,8 +297,8 @@ registry.register_all(
         ),
         vjp=repeat_vjp,
         batch=batch_axes_rule("axis"),
-        doc="Each element of an axis repeated, like numpy.repeat: one count for all "
-        "elements or one per element.",
+        doc="Each element of an axis repeated, like numpy.repeat: `repeats` has one "
+        "count for all elements or one per element.",
     ),
     axis_map_op(
         "roll",
@@ -334,8 +335,9 @@ registry.register_all(
         ),
         vjp=dilate_vjp,
         batch=batch_shifted_axes,
-        doc="`step` - 1 copies of a value inserted between neighbouring elements "
-        "along some axes, for transposed convolutions.",
+        doc="Copies of the constant `value` inserted between neighbouring elements "
+        "along some axes, for transposed convolutions; `steps` has one step per "
+        "axis, and step - 1 copies are inserted.",
     ),
     axis_map_op(
         "remap",

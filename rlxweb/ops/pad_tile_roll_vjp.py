@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rlxweb.ir.derivative import VjpContext, VjpRule
-from rlxweb.ir.shape import normalize_axes, numel
+from rlxweb.ir.shape_arithmetic import normalize_axes, numel
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.index_map_vjp import IndexTable, index_map_axis_vjp
 

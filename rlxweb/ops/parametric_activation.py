@@ -15,7 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops import parametric_activation_slopes as back
+from rlxweb.ops import parametric_activation_derivatives as back
 from rlxweb.ops.activation import clip_far_below, sigmoid
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, infer_broadcast_of
 from rlxweb.ops.unary_factories import (

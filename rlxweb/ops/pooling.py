@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 
 from rlxweb.ir import value_range_rules
-from rlxweb.ir.batching import batch_as_first_axis
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import row_major_strides
@@ -32,8 +31,9 @@ from rlxweb.ir.lowering import (
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.p_norm import absolute_power, norm_root
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, bad_attribute, bad_shape, numel
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_as_first_axis
 from rlxweb.ops.array_dtype_checks import is_float, numpy_dtype
 from rlxweb.ops.conv_pool_vjp import max_pool_vjp, sum_pool_vjp
 from rlxweb.ops.elementwise import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
@@ -78,7 +78,7 @@ def _infer(
         raise bad_attribute(
             f"pads={attrs['pads']} with windows of {w.kernel}",
             "each window must contain an element of the array",
-            "use pads smaller than the windows, or pad the array itself",
+            "use pads smaller than the windows, or call pad on the array first",
         )
     return TensorType((*x.shape[:2], *w.out_shape), x.dtype)
 
@@ -347,9 +347,9 @@ registry.register_all(
         samples=(*_SAMPLES, *_INTEGER_SAMPLES),
         vjp=max_pool_vjp,
         batch=batch_as_first_axis,
-        doc="The largest element of each window of [N, C, …]; padding is ignored, and "
-        "a NaN in a window gives NaN. ceil_mode adds windows that begin inside "
-        "the array and extend beyond it.",
+        doc="The largest element of each window of an array [N, C, …]; padding is "
+        "ignored, and a NaN in a window gives NaN. With `ceil_mode`, there are also "
+        "windows that begin inside the array and extend beyond it.",
     ),
     _pool_op(
         name="max_pool_indices",
@@ -362,8 +362,8 @@ registry.register_all(
         samples=(*_SAMPLES, *_INTEGER_SAMPLES, _TIE_SAMPLE),
         batch=batch_as_first_axis,
         doc="The index (i32, flat over the spatial axes of an image) of the largest "
-        "element of each window, or of its first NaN if it has one. Among equal "
-        "elements the first is taken.",
+        "element of each window, or of the first NaN in the window. Among equal "
+        "elements, the first is taken.",
     ),
     _pool_op(
         name="sum_pool",
@@ -374,7 +374,8 @@ registry.register_all(
         samples=(*_SAMPLES, *_INTEGER_SAMPLES),
         vjp=sum_pool_vjp,
         batch=batch_as_first_axis,
-        doc="The sum of each window of [N, C, …]. Integers wrap in their dtype.",
+        doc="The sum of each window of an array [N, C, …]. Integers wrap in their "
+        "dtype.",
     ),
     _float_pool_op(
         name="avg_pool",
@@ -388,8 +389,8 @@ registry.register_all(
                 (1, 1, 6), 4, pads=1, strides=3, ceil_mode=True, count_include_pad=True
             ),
         ),
-        doc="The mean of each window of [N, C, …] over the elements inside the array; "
-        "with count_include_pad, the padding is counted too.",
+        doc="The mean of each window of an array [N, C, …] over the elements inside "
+        "the array; with `count_include_pad`, the padding counts as zeros.",
     ),
     _float_pool_op(
         name="lp_pool",
@@ -403,7 +404,7 @@ registry.register_all(
             _case((1, 2, 6), 3, p=3.0, strides=2),
             _case((1, 2, 6), 3, p=1.0),
         ),
-        doc="(sum of |x|ᵖ)^(1/p) of each window of [N, C, …]; the derivative is 0 for "
-        "a window of zeros, as in PyTorch.",
+        doc="(sum of |x|ᵖ)^(1/p) of each window of an array [N, C, …]; the "
+        "derivative is 0 for a window of zeros, as in PyTorch.",
     ),
 )

@@ -16,8 +16,14 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_dtype, bad_shape, normalize_axis
-from rlxweb.ir.shape import format_shape as show_shape
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_attribute,
+    bad_dtype,
+    bad_shape,
+    normalize_axis,
+)
+from rlxweb.ir.shape_arithmetic import format_shape as show_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.value_range_rules import RangeRule
 from rlxweb.ops.array_dtype_checks import numpy_dtype
@@ -252,9 +258,10 @@ registry.register_all(
         flops=lambda inputs, out, attrs: 6.0 * out.numel,
         samples=_cases(False),
         doc="round(x / scale) + zero, clamped to quant_min … quant_max, in the dtype "
-        "of zero; halves round to even, NaN becomes 0. Scale and zero hold one "
-        "number, one number per element of an axis ([n]), or one per block of "
-        "block_size elements.",
+        "of zero; halves round to even, NaN becomes 0. scale and zero have the same "
+        "shape: one number; one number per element of the axis `axis`, [n]; or, if "
+        "`block_size` is not 0, one number per block of block_size elements of that "
+        "axis.",
     ),
     Op(
         name="dequantize_linear",

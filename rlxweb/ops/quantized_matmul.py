@@ -17,7 +17,7 @@ from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.packed_weights_builder import unpack_weights
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_dtype, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_dtype, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16

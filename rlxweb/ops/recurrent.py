@@ -4,7 +4,7 @@ The product of the inputs with their weights is made before, for all steps at on
 op is what is serial. Its result is [T + parts, D, B, H]: h of every step, then the last
 h, then, of an LSTM, the last c, so that all three are views of one value. Gates stand
 in ONNX's order (i o f c, z r h). Behind a row's own length steps are 0 and the state
-stays. The recipes are laid out in `recurrent_plan.py`.
+stays. The recipes are laid out in `recurrent_network_plan.py`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from functools import partial
 from typing import Any
 
 from rlxweb.errors import Unsupported
-from rlxweb.ir.batching import BatchContext, merge_batch_axis
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import BatchContext, merge_batch_axis
 from rlxweb.ops.elementwise import FLOAT_DTYPES, require_dtypes
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
@@ -39,7 +39,7 @@ from rlxweb.recipes.recurrent_cell_wgsl import (
     RecurrentNetwork,
     recurrent_network,
 )
-from rlxweb.recipes.recurrent_plan import plan_recurrent_steps
+from rlxweb.recipes.recurrent_network_plan import plan_recurrent_steps
 
 
 def _infer(kind: RecurrentKind, types: Types, attrs: Attrs) -> TensorType:
@@ -298,11 +298,11 @@ def _recurrent_op(
 
 _RESULT_DOC = (
     "The gates [T, B, D·{g}·H] (T steps, B rows, D directions, H hidden units) hold "
-    "the input's contribution to every step, including biases; weights are [D, H, "
-    "{g}·H]. Optional operands follow in this order: {more}, row lengths [B]. The "
-    "result [T + {parts}, D, B, H] holds h of every step, followed by {last}. "
-    "activations lists names in ONNX's order, for one direction or for both, with "
-    "constants in parentheses, such as 'elu(0.5)'."
+    "the input's contribution to every step, including biases; the weights are [D, "
+    "H, {g}·H]. Optional operands follow in this order: {more}; row lengths [B]. The "
+    "result [T + {parts}, D, B, H] holds h of every step, followed by {last}. The "
+    "attribute `activations` gives the names of the functions in ONNX's order, for "
+    "one direction or for both, with constants in parentheses, such as 'elu(0.5)'."
 )
 
 registry.register_all(
@@ -313,14 +313,15 @@ registry.register_all(
         "Long short-term memory (LSTM) with gates i, o, f and c. "
         + _RESULT_DOC.format(
             g=4,
-            more="h0 and c0 [D, B, H], peepholes [D, 3·H] (i o f)",
+            more="h0 and c0, each [D, B, H]; peepholes [D, 3·H] of gates i, o and f",
             parts=2,
             last="the last h and c",
         )
         + (
-            " shows='cell' gives c of every step instead of h. With quantized_state, "
-            "h is rounded before each product to the nearest of 256 equally spaced "
-            "values that span the row's range and 0, as in 8-bit networks."
+            " With shows='cell', the result holds c of every step instead of h. With "
+            "quantized_state=True, h is rounded before each product to the nearest "
+            "of 256 equally spaced values that span the row's range and 0, as in "
+            "8-bit networks."
         ),
         Attr("input_forget", "bool", False),
         Attr("shows", "str", "hidden", allowed=SEQUENCE_STATES, is_added_later=True),
@@ -359,13 +360,13 @@ registry.register_all(
         "Gated recurrent unit (GRU) with gates z, r and h. "
         + _RESULT_DOC.format(
             g=3,
-            more="h0 [D, B, H], a bias [D, H] added to the product of the state and "
-            "the weights of gate h",
+            more="h0 [D, B, H]; a bias [D, H] that is added to the product of the "
+            "state and the weights of gate h",
             parts=1,
             last="the last h",
         )
-        + " With linear_before_reset, the reset gate multiplies the product of the "
-        "state and the weights (as in PyTorch's GRU), not the state.",
+        + " With linear_before_reset=True, the reset gate multiplies the product of "
+        "the state and the weights (as in PyTorch's GRU), not the state.",
         Attr("linear_before_reset", "bool", False),
         samples=(
             *_samples("gru", "sigmoid tanh"),

@@ -13,14 +13,19 @@ from functools import partial
 from typing import Any
 
 from rlxweb.ir import value_range_rules
-from rlxweb.ir.batching import batch_axes_rule
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import Shape, bad_shape, format_shape, normalize_sorted_axes
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_shape,
+    format_shape,
+    normalize_sorted_axes,
+)
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_axes_rule
 from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
 from rlxweb.recipes.reduce_plans import ReductionKind, plan_reduction

@@ -17,7 +17,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     bad_attribute,
     bad_shape,
@@ -26,7 +26,7 @@ from rlxweb.ir.shape import (
 )
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
-from rlxweb.ops.index_map import check_fill_value
+from rlxweb.ops.index_map_op_factory import check_fill_value
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
 from rlxweb.recipes.resize_interpolation_tables import (
@@ -270,10 +270,11 @@ registry.register_all(
         ),
         tolerance=RESIZE_TOLERANCE,
         samples=_SAMPLES,
-        doc="One axis resized to `size` elements by interpolation. `place` selects "
-        "how the position of a result is mapped to the array, like ONNX's "
-        "coordinate transformation modes; `scale` is the number of results per "
-        "element, by default size / length; `antialias` smooths the array when "
+        doc="One axis resized to `size` elements by interpolation. The attribute "
+        "`mode` selects the interpolation, and `place` how positions in the result "
+        "are mapped to positions in the array, like ONNX's coordinate transformation "
+        "modes. `scale` is the number of results per element, by default `size` "
+        "divided by the length of the axis; `antialias` smooths the array when "
         "shrinking.",
     )
 )

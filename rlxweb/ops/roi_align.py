@@ -14,12 +14,12 @@ import numpy as np
 
 from rlxweb.errors import IndexRefused
 from rlxweb.ir import value_range_rules
-from rlxweb.ir.batching import merge_batch_rule
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, ValueGuard, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_attribute, bad_shape, format_shape
+from rlxweb.ir.vmap_batching import merge_batch_rule
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.grid_sample import SAMPLING_TOLERANCE
 from rlxweb.ops.index_validation import (
@@ -49,7 +49,8 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         raise bad_shape(
             f"got regions {format_shape(rois.shape)} and image indices "
             f"{format_shape(images.shape)}",
-            "expected [R, 4] and one image index for each region, [R]",
+            "expected regions [R, 4] and image indices [R], one image index for each "
+            "region",
         )
     if x.shape[0] == 0 and rois.shape[0]:
         raise bad_shape(
@@ -368,10 +369,11 @@ registry.register_all(
             _case((3, 66, 1, 2), 1001, sampling=1, size=(1, 1)),
         ),
         calibration_cases=(_case((1, 4, 8, 8), 4), _case((1, 64, 32, 32), 100)),
-        doc="Regions [R, 4] (x1 y1 x2 y2, times `scale`) of images [N, C, H, W], each "
-        "with the index of its image, resampled to bins [R, C, *size]: the mean "
-        "or the maximum of `sampling`² samples per bin. With sampling=0, the "
-        "samples per bin are at most one element apart. `aligned` shifts regions "
+        doc="Regions [R, 4] (x1 y1 x2 y2, multiplied by `scale`) of images [N, C, H, "
+        "W], resampled to bins [R, C, *size]. The third operand [R] has the index of "
+        "the image of each region. A bin is the mean (mode='avg') or the maximum "
+        "(mode='max') of `sampling`² samples; with sampling=0, neighbouring samples "
+        "of a bin are at most one element apart. With `aligned`, regions are shifted "
         "by half an element; without it, regions smaller than 1 element are enlarged "
         "to 1.",
     )

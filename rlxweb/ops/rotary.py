@@ -18,7 +18,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_shape, broadcast, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_shape, broadcast, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import widen_float16
@@ -31,15 +31,14 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
     require_dtypes(types, FLOAT_DTYPES)
     if cos.shape != sin.shape:
         raise bad_shape(
-            f"got cosines {format_shape(cos.shape)} and sines "
-            f"{format_shape(sin.shape)}",
-            "cosines and sines must have the same shape",
+            f"got cos {format_shape(cos.shape)} and sin {format_shape(sin.shape)}",
+            "cos and sin must have the same shape",
         )
     if not x.rank or not cos.rank or cos.shape[-1] * 2 > x.shape[-1]:
         raise bad_shape(
-            f"got cosines and sines {format_shape(cos.shape)} for x "
+            f"got cos and sin, each {format_shape(cos.shape)}, for x "
             f"{format_shape(x.shape)}",
-            "expected at most one angle per pair of elements on the last axis of x",
+            "the last axis of cos and sin may be at most half as long as that of x",
         )
     try:
         fits = broadcast(cos.shape[:-1], x.shape[:-1]) == x.shape[:-1]
@@ -47,10 +46,10 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
         fits = False
     if not fits:
         raise bad_shape(
-            f"got cosines and sines {format_shape(cos.shape)} for x "
+            f"got cos and sin, each {format_shape(cos.shape)}, for x "
             f"{format_shape(x.shape)}",
-            "all axes of the cosines and sines except the last must broadcast to "
-            f"{format_shape(x.shape[:-1])}",
+            "all axes of cos and sin except the last must broadcast to "
+            f"{format_shape(x.shape[:-1])}, those of x",
         )
     return TensorType(x.shape, dtype)
 
@@ -140,10 +139,11 @@ registry.register_all(
             _case((3, 9), (3, 4), DType.F16),
             _case((3, 8), (4,), DType.F64, True),
         ),
-        doc="Rotary position embedding of x [..., D] by angles, passed as cosines "
-        "and sines [..., R/2]. The first R elements are rotated in pairs, one angle "
-        "per pair: elements R/2 apart, or two neighbouring elements when "
-        "interleaved; the other elements are unchanged. All axes of the angles "
-        "except the last broadcast to those of x.",
+        doc="Rotary position embedding of x [..., D] by angles, passed as their "
+        "cosines and sines: the operands cos and sin, each [..., R/2]. The first R "
+        "elements are rotated in pairs, one angle per pair: elements R/2 apart, or "
+        "two neighbouring elements with interleaved=True; the other elements are "
+        "unchanged. The leading axes of cos and sin (all but the last) must "
+        "broadcast to those of x.",
     )
 )

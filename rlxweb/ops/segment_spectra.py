@@ -18,7 +18,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_attribute, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.frames_stft import extract_frames
 from rlxweb.ops.reduce import accumulator_dtype
@@ -267,8 +267,9 @@ registry.register_all(
         lower=Compose(_build_cross),
         attrs=SEGMENT_ATTRS,
         samples=_cases(2),
-        doc="Cross power [B, 4, F] of rows x and y [B, T], averaged over their "
-        "segments: the power of x, the power of y, and the real and the imaginary "
-        "part of conj(X) · Y, where X and Y are the spectra.",
+        doc="Cross power [B, 4, F] of rows x and y [B, T], averaged over segments "
+        "that are multiplied by a window [n]: the power of x, the power of y, and "
+        "the real and the imaginary part of conj(X) · Y, where X and Y are the "
+        "spectra of a segment.",
     ),
 )

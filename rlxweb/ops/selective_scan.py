@@ -14,15 +14,15 @@ from typing import Any
 
 from rlxweb.errors import Unsupported
 from rlxweb.ir.autodiff import compute_vjp
-from rlxweb.ir.batching import merge_batch_rule
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import merge_batch_rule
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
@@ -75,7 +75,7 @@ def _build(g: Graph, attrs: Attrs, *operands: Tensor) -> Tensor:
     (B, L, D), N = x.shape, a.shape[1]
     if L > MAX_UNROLLED_STEPS:
         raise Unsupported(
-            f"selective_scan of {L} steps and a state of {N}",
+            f"selective_scan of {L} steps and a state of {N} values per channel",
             "the state does not fit this device's registers or bindings, so the "
             "steps must be unrolled",
             f"at most {MAX_UNROLLED_STEPS} steps can be unrolled",

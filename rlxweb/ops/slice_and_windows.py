@@ -25,7 +25,7 @@ from rlxweb.ir.op import (
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import (
+from rlxweb.ir.shape_arithmetic import (
     Shape,
     bad_attribute,
     bad_shape,
@@ -34,7 +34,7 @@ from rlxweb.ir.shape import (
 )
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.index_map_vjp import batch_shifted_axes
-from rlxweb.ops.overlap_add import overlap_add
+from rlxweb.ops.windows_frames_vjp import overlap_add
 
 AxisSlice = tuple[int, int, int, int]
 """Slice of one axis: (axis, start, length, step)."""
@@ -253,9 +253,10 @@ registry.register_all(
         ),
         vjp=_slice_vjp,
         batch=batch_shifted_axes,
-        doc="Every `step`-th element of some axes from `start` up to but excluding "
-        "`stop`, like Python slices: negative bounds count from the end, and a "
-        "negative step goes backwards.",
+        doc="Every step-th element of some axes from start up to but excluding stop, "
+        "like Python slices: negative bounds count from the end, and a negative step "
+        "goes backwards. The attributes `starts`, `stops` and `steps` have one value "
+        "per axis.",
     ),
     _view_op(
         name="windows",
@@ -274,8 +275,9 @@ registry.register_all(
         vjp=_windows_vjp,
         batch=batch_shifted_axes,
         doc="Sliding windows along some axes, like "
-        "numpy.lib.stride_tricks.sliding_window_view: these axes become the "
-        "window positions, and new last axes hold the window elements. Only every "
-        "`step`-th window is taken; the elements of a window are `dilation` apart.",
+        "numpy.lib.stride_tricks.sliding_window_view: these axes become the window "
+        "positions, and new last axes hold the window elements. Only every step-th "
+        "window is taken, and the elements of a window are dilation positions apart; "
+        "the attributes `sizes`, `steps` and `dilations` have one value per axis.",
     ),
 )

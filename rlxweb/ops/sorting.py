@@ -12,14 +12,20 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir import value_range_rules
-from rlxweb.ir.batching import batch_all_operands, batch_axes_rule
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, bad_shape, format_shape, normalize_axis, numel
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_shape,
+    format_shape,
+    normalize_axis,
+    numel,
+)
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_all_operands, batch_axes_rule
 from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.gather_topk_scan import sizes_around_axis
@@ -107,7 +113,8 @@ def _infer_search(types: Types, attrs: Attrs) -> TensorType:
             f"{format_shape(sorted_rows.shape)}",
             "the values and the sorted rows must have rank >= 1 and agree on all "
             "axes except the last",
-            "use g.searchsorted to look up values of any shape in one sorted row",
+            "pass one sorted row [n] to graph.searchsorted to look up values of any "
+            "shape",
         )
     if sorted_rows.shape[-1] > _MAX_AXIS_LENGTH:
         raise bad_shape(

@@ -15,15 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.batching import batch_all_operands, batch_broadcast
 from rlxweb.ir.derivative import slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, format_shape, numel
+from rlxweb.ir.shape_arithmetic import (
+    bad_attribute,
+    bad_dtype,
+    bad_shape,
+    format_shape,
+    numel,
+)
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_all_operands, batch_broadcast
 from rlxweb.ops import fft_by_matmul as compose
 from rlxweb.ops.fft_vjp import fft_vjp, irfft_vjp, rfft_vjp
 from rlxweb.ops.matmul import widen_float16
@@ -32,7 +38,8 @@ from rlxweb.recipes.fft_arithmetic import bluestein_flops, is_smooth
 
 NORM_ATTR = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))
 _NORM_DOC = (
-    "`norm` takes NumPy's names: the default, `backward`, divides only the inverse by N"
+    "The attribute `norm` is 'backward', 'ortho' or 'forward' as in NumPy, or "
+    "'none'; the default, 'backward', divides only the inverse by N"
 )
 COMPLEX_FLOPS = 5.0
 """Conventional flops per N log2 N of a complex row; a real row counts half."""
@@ -343,8 +350,8 @@ registry.register_all(
         batch=batch_broadcast,
         doc="Complex FFT of the last axis in block layout [..., 2N], any N. "
         f"{_NORM_DOC}, so g.fft(g.fft(x), inverse=True) is x. RLX's `fft` never "
-        "divides, like norm='none', so in RLX this expression gives N · x; RLX's "
-        "norm names apply to `fft_norm` of a `rlxweb.rlx.Graph`.",
+        "divides, like norm='none', so in RLX the same expression gives N · x; the "
+        "method `fft_norm` of a `rlxweb.rlx.Graph` accepts RLX's own norm names.",
     ),
     _transform_op(
         name="rfft",
@@ -357,7 +364,7 @@ registry.register_all(
         batch=batch_broadcast,
         doc="Half spectrum of real rows: [..., n] to block [..., 2 (n // 2 + 1)]. "
         f"{_NORM_DOC}, so this op does not divide by default, like RLX's `rfft`; "
-        "`forward` divides by n.",
+        "'forward' divides by n.",
     ),
     _transform_op(
         name="irfft",
@@ -368,9 +375,10 @@ registry.register_all(
         samples=_IRFFT_SAMPLES,
         vjp=irfft_vjp,
         batch=batch_broadcast,
-        doc="Real rows [..., n] of a half spectrum; the imaginary parts of bin 0 and, "
-        f"for an even n, of bin n / 2 are ignored. {_NORM_DOC} (here n); RLX's "
-        "`irfft` never divides (norm='none').",
+        doc="Real rows [..., n] from half spectra in block layout [..., 2 (n // 2 + "
+        "1)]; the imaginary parts of bin 0 and, for an even n, of bin n / 2 are "
+        f"ignored. {_NORM_DOC} (N is n here). RLX's `irfft` never divides "
+        "(norm='none').",
     ),
     Op(
         name="psd",

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.batching import batch_all_operands
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, numel
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import batch_all_operands
 from rlxweb.ops.elementwise import FLOAT_DTYPES, require_dtypes
 from rlxweb.ops.linear_systems import check_square, check_unrollable, infer_system
 from rlxweb.ops.linear_systems_vjp import cholesky_vjp, solve_triangular_vjp

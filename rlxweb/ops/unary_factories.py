@@ -15,7 +15,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
-from rlxweb.ir.shape import bad_attribute
+from rlxweb.ir.shape_arithmetic import bad_attribute
 from rlxweb.ir.value_range_rules import RangeRule
 from rlxweb.ops.elementwise import INTEGER_DTYPES, require_dtypes
 
@@ -119,7 +119,7 @@ def _check_finite(attrs: Attrs) -> None:
         if isinstance(value, float) and not abs(value) <= _MAX_FLOAT32:
             raise bad_attribute(
                 f"attribute {name}={value}",
-                f"its magnitude must be at most {_MAX_FLOAT32:.6g}",
+                f"the magnitude of {name} must be at most {_MAX_FLOAT32:.6g}",
             )
 
 

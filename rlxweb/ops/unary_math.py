@@ -265,7 +265,8 @@ registry.register_all(
     _predicate_op(
         "isinf",
         _isinf_expression,
-        "Whether x is infinity or -infinity; either can be excluded.",
+        "Whether x is infinity or -infinity; positive=False excludes infinity, "
+        "negative=False excludes -infinity.",
         reference=_isinf_reference,
         attrs=tuple(Attr(name, "bool", True) for name in ("positive", "negative")),
         samples=(

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rlxweb.ir.batching import merge_batch_rule
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import BufferRef, Compose, Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_attribute, bad_dtype, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.vmap_batching import merge_batch_rule
 from rlxweb.ops.fft_by_matmul import zeros
 from rlxweb.ops.frames_stft import extract_frames
 from rlxweb.ops.reduce import accumulator_dtype
@@ -51,7 +51,8 @@ def _check_float_dtypes(types: Types) -> None:
     if any(operand.dtype is not types[0].dtype for operand in types):
         dtypes = " and ".join(str(operand.dtype) for operand in types)
         raise bad_dtype(
-            f"the operands have different dtypes: {dtypes}", hint="cast one of them"
+            f"the operands have different dtypes: {dtypes}",
+            hint="cast the operands to one dtype",
         )
 
 
@@ -314,7 +315,7 @@ registry.register_all(
         ),
         vjp=_power_peaks_vjp,
         batch=merge_batch_rule(0),
-        doc="The k strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
+        doc="The `k` strongest bins [B, 2k] of power [B, F] as (bin, power) pairs.",
     ),
     _welch_op(
         name="welch_row_peaks",

@@ -45,7 +45,7 @@ def check_row(row: object, n_rows: int, context: str) -> int:
         raise UsageError(
             context,
             f"row is {index}",
-            f"must be at least 0 and below {n_rows}, the number of rows",
+            f"row must be at least 0 and below {n_rows}, the number of rows",
         )
     return index
 

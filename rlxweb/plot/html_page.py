@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.pages.single_file_page import inline_page
-from rlxweb.pages.site_files import read_site_file
+from rlxweb.pages.site_file_reader import read_site_file
 from rlxweb.plot.spectrum_plot_data import (
     Floats,
     SpectrumRows,
@@ -26,8 +26,8 @@ from rlxweb.plot.spectrum_plot_data import (
 )
 from rlxweb.plot.time_frequency_plot import cell_edges
 from rlxweb.printable import abbreviate, printable
+from rlxweb.results.power_units import frequency_decimals
 from rlxweb.results.svg_time_frequency import VIRIDIS
-from rlxweb.results.units import frequency_decimals
 
 STYLES: Final = ("demo/shared.css", "page.css")
 SCRIPTS: Final = (

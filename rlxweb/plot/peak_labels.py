@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from rlxweb.plot.spectrum_plot_data import Floats, SpectrumRows
-from rlxweb.results.units import frequency_decimals
+from rlxweb.results.power_units import frequency_decimals
 
 MAX_LABELS: Final = 8
 """Maximum number of labelled peaks."""

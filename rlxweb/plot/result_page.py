@@ -23,7 +23,7 @@ from rlxweb.plot.html_page_bands import bands_panel
 from rlxweb.plot.spectrum_plot_data import MAX_SPAN_DB, SpectrumRows
 from rlxweb.plot.spectrum_plots import decibel_label, peak_spectrum_rows, spectrum_rows
 from rlxweb.plot.time_frequency_plot import colour_limits, decibel_levels
-from rlxweb.results.units import power_unit
+from rlxweb.results.power_units import power_unit
 from rlxweb.signal.band_power import BandPower
 from rlxweb.signal.spectrum_result import Spectrum
 from rlxweb.signal.time_frequency_result import TimeFrequency

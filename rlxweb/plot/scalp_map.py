@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import ShapeError, UsageError
 from rlxweb.plot.theme import SEQUENTIAL_COLORMAP, get_or_make_axes, with_rlxweb_style
 from rlxweb.results.svg_charts import tick_values

@@ -27,7 +27,7 @@ from rlxweb.plot.spectrum_plot_data import (
     offset_spacing,
 )
 from rlxweb.plot.theme import background_colour, hairline_colour, label_colour
-from rlxweb.results.units import frequency_decimals
+from rlxweb.results.power_units import frequency_decimals
 
 DeferredDraw = Callable[[], None]
 """Callback to run once the axes have their size: it places labels at peaks where they

@@ -29,9 +29,9 @@ from rlxweb.plot.spectrum_plot_data import (
     power_levels,
 )
 from rlxweb.plot.theme import get_or_make_axes, make_figure, with_rlxweb_style
-from rlxweb.results.units import label_with_unit, power_to_decibels, power_unit
+from rlxweb.results.power_units import label_with_unit, power_to_decibels, power_unit
 from rlxweb.signal.welch_peaks_result import power_quantity
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
     from rlxweb.signal.aperiodic_result import AperiodicFit

@@ -24,7 +24,7 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.limits import Limits
 from rlxweb.recipes.blocked_matmul import (
     FILLING_WARPS,

@@ -22,7 +22,7 @@ from rlxweb.ir.lowering import (
     OperandAccess,
 )
 from rlxweb.ir.op import Attrs
-from rlxweb.ir.shape import Shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, numel
 from rlxweb.recipes.accumulator_tile import AccumulatorTile
 from rlxweb.recipes.conv_pool_windows import (
     PaddedInput,

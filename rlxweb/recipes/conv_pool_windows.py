@@ -18,7 +18,13 @@ import numpy as np
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import BufferRef, KernelDispatch, ScratchBuffer
 from rlxweb.ir.op import Attr, Attrs
-from rlxweb.ir.shape import Shape, bad_attribute, bad_shape, format_shape, numel
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    bad_attribute,
+    bad_shape,
+    format_shape,
+    numel,
+)
 from rlxweb.recipes.index_map_plans import IndexTable, plan_index_map, shift_table
 from rlxweb.recipes.reduce_plans import compute_scalar
 

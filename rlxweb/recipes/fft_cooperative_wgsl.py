@@ -67,8 +67,8 @@ SWIZZLE_SHIFTS: dict[tuple[int, ...], tuple[int, ...]] = {
     (8, 8, 8, 4): (2, 5),
     (8, 8, 8, 8): (3, 9),
 }
-"""Swizzle shifts by radices, found by `python -m tests.lanes.bank_shift_search`; other
-radices gain little.
+"""Swizzle shifts by radices, found by `python -m tests.lanes.fft_bank_conflict_search`;
+other radices gain little.
 """
 
 LoadInput = Callable[[WgslButterflyBuilder, str, int], ComplexNames]

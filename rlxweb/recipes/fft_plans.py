@@ -5,7 +5,7 @@ FFT kernels share.
 `RowPlanBuilder` collects calls, scratch and tables. The three recipes (complex, real,
 inverse real) and Bluestein's detour are written once over `SmoothTransform`, the part
 that differs: Stockham passes through global memory here, single-dispatch kernels in
-`fft_variants.py`.
+`fft_kernel_variants.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlxweb.ir.lowering import (
     OperandAccess,
     ScratchBuffer,
 )
-from rlxweb.ir.shape import Shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, numel
 from rlxweb.recipes import fft_arithmetic as plan
 
 IN, OUT = BufferRef("in"), BufferRef("out")

@@ -27,9 +27,9 @@ from rlxweb.ir.lowering import (
     OperandAccess,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.limits import MAX_LOOP_ITERATIONS, Limits
-from rlxweb.recipes.attention_sizes import (
+from rlxweb.recipes.attention_operand_shapes import (
     AttentionSizes,
     infer_attention_sizes,
     mask_positions,

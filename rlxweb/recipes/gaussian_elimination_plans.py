@@ -22,7 +22,7 @@ from rlxweb.ir.lowering import (
     wrap_u32,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.recipes.wgsl_entry_point import MAIN_LINES
 
 WORKGROUP_SIZE = 64

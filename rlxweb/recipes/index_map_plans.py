@@ -24,7 +24,7 @@ from rlxweb.ir.lowering import (
     OperandAccess,
     encode_uniform,
 )
-from rlxweb.ir.shape import Shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, numel
 from rlxweb.recipes.wgsl_entry_point import MAIN_LINES
 
 IndexTable = npt.NDArray[np.int32]

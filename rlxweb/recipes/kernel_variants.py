@@ -53,7 +53,7 @@ from rlxweb.recipes.quantized_matmul_plan import (
     plan_few_rows,
 )
 from rlxweb.recipes.recurrent_cell_wgsl import GATE_COUNTS
-from rlxweb.recipes.recurrent_plan import plan_recurrent_rows
+from rlxweb.recipes.recurrent_network_plan import plan_recurrent_rows
 from rlxweb.recipes.reduce_kernel_variants import row_reduction_planner
 from rlxweb.recipes.reduce_plans import REDUCTION_KINDS
 from rlxweb.recipes.softmax_norms_in_registers import register_row_rule

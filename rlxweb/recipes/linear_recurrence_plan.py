@@ -25,7 +25,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.limits import MAX_LOOP_ITERATIONS, Limits
-from rlxweb.recipes.recurrent_plan import MAIN, MAX_LANES, copy_or_zero_dispatch
+from rlxweb.recipes.recurrent_network_plan import MAIN, MAX_LANES, copy_or_zero_dispatch
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.limits import Limits
 from rlxweb.recipes.reduce_plans import compute_scalar, element_type_include
 from rlxweb.recipes.sort_searchsorted_plans import (

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlxweb.ir.lowering import BufferRef, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 

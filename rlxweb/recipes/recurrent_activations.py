@@ -17,7 +17,7 @@ from typing import Any
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ir.shape import bad_attribute, short_repr
+from rlxweb.ir.shape_arithmetic import bad_attribute, short_repr
 
 DEFAULT_CONSTANTS: dict[str, dict[str, float]] = {
     "sigmoid": {},
@@ -120,11 +120,17 @@ def parse_activations(
             )
         activations.append(_parse_activation(match.group(1), match.group(2) or ""))
         position = match.end()
-    if len(activations) not in (per_direction, per_direction * directions):
+    count = len(activations)
+    if count not in (per_direction, per_direction * directions):
         raise bad_attribute(
-            f"activations={short_repr(text)} names {len(activations)} functions",
-            f"expected {per_direction}, shared by all directions, or {per_direction} "
-            f"for each of {directions} directions",
+            f"activations={short_repr(text)} names {count} "
+            f"function{'s' * (count != 1)}",
+            f"expected {per_direction}"
+            + (
+                f", shared by both directions, or {per_direction} for each direction"
+                if directions > 1
+                else ""
+            ),
         )
     return tuple(activations * (per_direction * directions // len(activations)))
 
@@ -141,6 +147,7 @@ def _parse_activation(name: str, constants: str) -> CellActivation:
     if len(values) > len(defaults) or not all(abs(value) < 3.4e38 for value in values):
         raise bad_attribute(
             f"activation {name}({constants})",
-            f"{name} accepts at most {len(defaults)} constants, all finite in float32",
+            f"the number of constants of {name} must be at most {len(defaults)}, and "
+            "each must be finite in float32",
         )
     return CellActivation(name, (*values, *defaults[len(values) :]))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import bad_attribute, bad_dtype, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_attribute, bad_dtype, bad_shape, format_shape
 from rlxweb.recipes.recurrent_activations import CellActivation, parse_activations
 
 RecurrentKind = Literal["lstm", "gru", "rnn"]
@@ -106,7 +106,8 @@ def recurrent_network(
             f"got gates {format_shape(gates.shape)} and weights "
             f"{format_shape(weights.shape)}",
             f"gates must be [T, B, D·{GATE_COUNTS[kind]}·H] and weights "
-            f"[D, H, {GATE_COUNTS[kind]}·H] (D directions, H hidden units)",
+            f"[D, H, {GATE_COUNTS[kind]}·H] (T steps, B sequences, D directions, H "
+            "hidden units)",
         )
     T, B, gates_width = gates.shape
     D, H, G = weights.shape[0], weights.shape[1], GATE_COUNTS[kind]
@@ -169,14 +170,16 @@ def _optional_input_positions(
         unmatched = ", ".join(str(operand) for operand in types[2:])
         raise bad_shape(
             f"the operands after the weights are {unmatched}",
-            f"expected these optional operands in this order: {_OPERAND_ORDER[kind]}",
+            f"expected, each optional and in this order: {_OPERAND_ORDER[kind]}",
         )
     for name, first, count in (
         ("state", state, STATE_COUNTS[kind]),
         ("extra", extra, 1),
     ):
         for operand in () if first is None else types[first : first + count]:
-            _check_operand(operand, expected_shapes[name], dtype)
+            _check_operand(
+                _OPERAND_NAMES[kind][name], operand, expected_shapes[name], dtype
+            )
     if lengths is not None and types[lengths].shape != (B,):
         raise bad_shape(
             f"got lengths {format_shape(types[lengths].shape)}",
@@ -185,23 +188,32 @@ def _optional_input_positions(
     return state, extra, lengths
 
 
+_OPERAND_NAMES: dict[RecurrentKind, dict[str, str]] = {
+    "lstm": {"state": "h0 or c0", "extra": "the peephole operand"},
+    "gru": {"state": "h0", "extra": "the recurrent bias of gate h"},
+    "rnn": {"state": "h0"},
+}
 _OPERAND_ORDER: dict[RecurrentKind, str] = {
-    "lstm": "h0 and c0 [D, B, H], peepholes [D, 3·H], integer lengths [B]",
-    "gru": "h0 [D, B, H], recurrent bias [D, H] of gate h, integer lengths [B]",
-    "rnn": "h0 [D, B, H], integer lengths [B]",
+    "lstm": "h0 and c0, both [D, B, H], then peepholes [D, 3·H], then integer "
+    "lengths [B]",
+    "gru": "h0 [D, B, H], then the recurrent bias of gate h [D, H], then integer "
+    "lengths [B]",
+    "rnn": "h0 [D, B, H], then integer lengths [B]",
 }
 
 
-def _check_operand(operand: TensorType, shape: tuple[int, ...], dtype: Any) -> None:
+def _check_operand(
+    name: str, operand: TensorType, shape: tuple[int, ...], dtype: Any
+) -> None:
     """Raise an error unless an operand has this shape and dtype."""
     if operand.shape != shape:
         raise bad_shape(
-            f"an operand after the weights has shape {format_shape(operand.shape)}",
+            f"{name} has shape {format_shape(operand.shape)}",
             f"expected {format_shape(shape)}",
         )
     if operand.dtype is not dtype:
         raise bad_dtype(
-            f"an operand after the weights has dtype {operand.dtype}",
+            f"{name} has dtype {operand.dtype}",
             f"expected the dtype of the gates, {dtype}",
         )
 

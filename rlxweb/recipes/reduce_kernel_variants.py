@@ -22,7 +22,7 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import normalize_sorted_axes
+from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
 from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.reduce_plans import (

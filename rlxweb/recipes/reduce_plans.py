@@ -22,7 +22,7 @@ from rlxweb.ir.lowering import (
     OperandAccess,
     ScratchBuffer,
 )
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 
 WgslScalar = Literal["f32", "i32", "u32"]
 ReductionKind = Literal["sum", "prod", "max", "min"]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.ir.shape import bad_attribute
+from rlxweb.ir.shape_arithmetic import bad_attribute
 
 FloatArray = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlxweb.ir.lowering import KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.wgsl_entry_point import MAIN_TEXT

@@ -19,7 +19,7 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.limits import Limits
 from rlxweb.recipes.reduce_plans import compute_scalar
 

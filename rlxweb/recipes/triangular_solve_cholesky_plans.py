@@ -20,7 +20,7 @@ from rlxweb.ir.lowering import (
     wrap_u32,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.recipes.gaussian_elimination_plans import (
     MAX_ROWS_PER_INVOCATION,
     SIGNS,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.ir.shape import bad_attribute, bad_shape
+from rlxweb.ir.shape_arithmetic import bad_attribute, bad_shape
 
 
 def segment_count(n_samples: int, nperseg: int, hop: int) -> int:

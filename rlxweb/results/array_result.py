@@ -8,6 +8,7 @@ import numpy as np
 
 from rlxweb.errors import UnknownName, UsageError, shown
 from rlxweb.results.labels import NO_LABELS, Labels
+from rlxweb.results.power_units import power_unit
 from rlxweb.results.ran import UNKNOWN_RUN, Ran
 from rlxweb.results.result import Result
 from rlxweb.results.result_files import (
@@ -16,7 +17,6 @@ from rlxweb.results.result_files import (
     labels_and_run_from_json,
     labels_and_run_to_json,
 )
-from rlxweb.results.units import power_unit
 
 if TYPE_CHECKING:
     from typing import Self

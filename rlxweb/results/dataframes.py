@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.errors import not_installed
-from rlxweb.io.pyarrow_tables import build_arrow_table
+from rlxweb.io.parquet_tables import build_arrow_table
 from rlxweb.results.labelled_arrays import LabelledArrays, to_long_table
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.io.pyarrow_tables import ColumnType, TableColumn
+from rlxweb.io.parquet_tables import ColumnType, TableColumn
 from rlxweb.results.labels import Labels
 
 Array = NDArray[Any]

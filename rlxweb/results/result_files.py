@@ -23,7 +23,7 @@ from rlxweb.decision.decision import Decision
 from rlxweb.errors import RecordingError, RlxError, UsageError, shown
 from rlxweb.io.csv_json_npz import write_npz
 from rlxweb.io.npz_arrays import read_npz_arrays
-from rlxweb.io.pyarrow_tables import PARQUET_SUFFIX, read_schema_metadata, write_parquet
+from rlxweb.io.parquet_tables import PARQUET_SUFFIX, read_schema_metadata, write_parquet
 from rlxweb.results.labelled_arrays import LabelledArrays, to_long_table
 from rlxweb.results.labels import Labels
 from rlxweb.results.ran import Ran, Stage
@@ -119,8 +119,8 @@ def save_result(
         raise UsageError(
             f"saving {shown(os.fspath(path))}",
             f"the arrays of the result take {-(-nbytes >> 20)} MiB",
-            "a Parquet file can store at most "
-            f"{_MAX_PARQUET_METADATA_NBYTES >> 20} MiB in addition to its table",
+            "the metadata of a Parquet file can store at most "
+            f"{_MAX_PARQUET_METADATA_NBYTES >> 20} MiB of arrays",
             "save the result as .npz",
         )
     packed = io.BytesIO()

@@ -1,7 +1,7 @@
 """RLX's names for functions and classes that have another name in rlxweb."""
 
 from rlxweb.choose.resolve import devices_for, fastest_device_for
-from rlxweb.cost.io_profile import host_sync_op_kinds, profile_graph_io
+from rlxweb.cost.graph_traffic_counts import host_sync_op_kinds, profile_graph_io
 from rlxweb.cost.rlx_welch_costs import (
     GateBreakdown,
     WelchPeaksCosts,

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.cost.device_models import BackendCostModel
-from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.rlx_welch_costs import (
     GateBreakdown,
     LearnedTransformSize,
@@ -23,11 +23,11 @@ from rlxweb.cost.rlx_welch_costs import (
 from rlxweb.cost.rlx_welch_presets import WelchPeakParams
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.errors import DeviceError, Unsupported
 from rlxweb.signal.fused_device_strategy import has_native_kernel
 from rlxweb.signal.presets import spec_from_preset
-from rlxweb.signal.welch_job import WelchJob
+from rlxweb.signal.welch_candidates import WelchJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class MeasuredWelchCosts:
             reason = (
                 candidates[0].blocker
                 if candidates
-                else "the CPU does not support this execution"
+                else f"the CPU does not support {execution!r}"
             )
             raise Unsupported(
                 f"predict {execution} on {place}",

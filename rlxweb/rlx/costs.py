@@ -26,9 +26,9 @@ from rlxweb.argument_validation import (
     coerce_integer_from,
 )
 from rlxweb.cost.device_models import BackendCostModel, CpuCostModel
-from rlxweb.cost.estimate import cheapest_of
 from rlxweb.cost.fusion_gate import FusionTarget
-from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.graph_time_estimate import cheapest_of
+from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.rlx_welch_costs import (
     GateBreakdown,
     LearnedTransformSize,

@@ -12,11 +12,11 @@ from typing import Any
 
 from rlxweb.errors import AttributeRefused, ShapeError, did_you_mean
 from rlxweb.ir import graph as core
-from rlxweb.ir.dim import DeclaredShape
 from rlxweb.ir.dtype import DTypeLike, as_dtype
 from rlxweb.ir.reduce_softmax_builder import Axes
-from rlxweb.ir.shape import as_tuple, format_shape, short_repr
+from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
 from rlxweb.ir.sym_int import SymInt
+from rlxweb.ir.symbolic_dim import DeclaredShape
 from rlxweb.ir.tensor import Number, Tensor
 
 _BINARY = {
@@ -133,8 +133,8 @@ class Graph(core.Graph):
             raise AttributeRefused(
                 "attention_kind",
                 f"mask_kind={short_repr(mask_kind)}",
-                "expected 'none', 'causal' or 'sliding:N' (N keys before the query's "
-                "own)",
+                "expected 'none', 'causal' or 'sliding:N' (a query sees its own key "
+                "and the N keys before it)",
                 "for a tensor mask, use g.attention(q, k, v, mask, …)",
             )
         core_mask_kind, window = (

@@ -12,7 +12,7 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.graph import Node
 from rlxweb.runtime.device_array import DeviceArray
-from rlxweb.runtime.graph_placement import GraphPlacement
+from rlxweb.runtime.engine_program_and_params import GraphPlacement
 from rlxweb.runtime.input_validation import validate_feeds
 
 Batches = Iterable[Mapping[str, Any]]
@@ -90,7 +90,7 @@ class MapMixin:
 def check_batches(context: str, batches: object) -> None:
     """Raise InputError unless the batches can be iterated over."""
     if not isinstance(batches, Iterable):
-        rule = "expected an iterable of dicts, each of arrays by input name"
+        rule = "expected an iterable of dicts that map input names to arrays"
         raise InputError(
             context, f"batches is {shown(batches)}", rule, "pass [{'x': …}, …]"
         )

@@ -11,14 +11,14 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rlxweb.argument_validation import coerce_bool
-from rlxweb.array_input import add_readback_hint
+from rlxweb.array_coercion import add_readback_hint
 from rlxweb.backends.protocol import Array, DeviceBuffer
 from rlxweb.choose.chooser import DevicePick
 from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.choose.graph_job import GraphJob
 from rlxweb.compile.plan import Plan
-from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
+from rlxweb.decision.device_run_attempt import Attempt
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device
 from rlxweb.errors import DTypeError, RlxError, Unsupported
@@ -30,12 +30,12 @@ from rlxweb.lazy_names import alias_keywords
 from rlxweb.runtime.batch_map_mixin import MapMixin
 from rlxweb.runtime.bind_dims_mixin import BindMixin
 from rlxweb.runtime.device_array import DeviceArray, Keep, keep_mask, put_on_engine
-from rlxweb.runtime.export_mixin import ExportMixin
-from rlxweb.runtime.graph_placement import (
+from rlxweb.runtime.engine_program_and_params import (
     GraphPlacement,
     PreparedGraph,
     SharedProgramLookup,
 )
+from rlxweb.runtime.export_mixin import ExportMixin
 from rlxweb.runtime.input_validation import (
     Feeds,
     find_param,
@@ -199,7 +199,8 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
         """
         names, context = list(self._input_nodes), f"'{self._job.graph.name}'"
         if len(arrays) > len(names):
-            counts_text = f"{len(names)} inputs, got {len(arrays)} arrays"
+            plural = "s" * (len(names) != 1)
+            counts_text = f"{len(names)} input{plural}, got {len(arrays)} arrays"
             raise TypeError(f"{context} takes at most {counts_text}")
         inputs = dict(zip(names, arrays, strict=False))
         for name, array in named.items():
@@ -451,5 +452,5 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
         raise Unsupported(
             f"pickle of '{self._job.graph.name}'",
             "a compiled graph holds device memory",
-            hint="pickle the arrays and compile again",
+            hint="pickle the result of params(), and compile again after loading",
         )

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from rlxweb.array_input import DeviceResident, as_array
+from rlxweb.array_coercion import DeviceResident, as_array
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, DeviceBuffer
 from rlxweb.device import Device, DeviceLike, is_auto, parse_device
@@ -29,7 +29,7 @@ from rlxweb.errors import (
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import as_dtype, dtype_name
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 
 Keep = bool | Sequence[int]
 """Selection of the outputs that stay on the device: all, none, or those at these
@@ -102,7 +102,7 @@ class DeviceArray(DeviceResident):
 
     def __len__(self) -> int:
         if not self.shape:
-            self._refuse_implicit_copy("len()", "it is a scalar")
+            self._refuse_implicit_copy("len()", "a scalar has no length")
         return self.shape[0]
 
     def __bool__(self) -> bool:
@@ -222,7 +222,8 @@ class DeviceArray(DeviceResident):
         if buffer.engine.lost:
             raise DeviceLost(
                 doing,
-                f"the array was lost with {self.engine} ({buffer.engine.lost})",
+                f"the array was lost with its device, {self.engine} "
+                f"({buffer.engine.lost})",
                 "data on a device has no copy on the host",
                 f"upload it again: rlxweb.put(x, {self.device.label!r})",
             )
@@ -233,7 +234,11 @@ class DeviceArray(DeviceResident):
                 doing,
                 f"the array is on device {self.device.label!r}, {self.engine}",
                 f"the graph runs on {engine.name}"
-                + (", opened separately" if engine.name == self.engine else ""),
+                + (
+                    ", which was opened separately"
+                    if engine.name == self.engine
+                    else ""
+                ),
                 "pass x.numpy(), or put the array on the device that runs the graph",
             )
         return buffer

@@ -13,10 +13,10 @@ from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
-from rlxweb.runtime.bound_graph_cache import BoundGraphCheck, set_param_on
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
-from rlxweb.runtime.graph_placement import SharedProgramLookup
+from rlxweb.runtime.dynamic_shape_graph_cache import BoundGraphCheck, set_param_on
+from rlxweb.runtime.engine_program_and_params import SharedProgramLookup
 from rlxweb.runtime.session import Session
 
 

@@ -13,18 +13,18 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
 from rlxweb.choose.graph_job import GraphJob
 from rlxweb.compile.plan import Plan
-from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
+from rlxweb.decision.device_run_attempt import Attempt
 from rlxweb.device import Device
 from rlxweb.errors import OutOfMemory, SessionClosed, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dim_binding import infer_dim_sizes
 from rlxweb.runtime.batch_map_mixin import check_on_host
-from rlxweb.runtime.bound_graph_cache import BoundGraphCache, BoundGraphCheck
 from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray, Keep, put_on_engine
+from rlxweb.runtime.dynamic_shape_graph_cache import BoundGraphCache, BoundGraphCheck
 from rlxweb.runtime.input_validation import (
     find_param,
     validate_array,
@@ -207,7 +207,7 @@ class DynamicCompiledGraph(CompiledGraph):
             raise UsageError(
                 context,
                 "no sizes are bound yet",
-                "this property depends on the sizes",
+                "the device and the plan are chosen for each set of sizes",
                 f"run the graph first, or use compiled.bind({dims})",
             )
         return latest
@@ -258,7 +258,7 @@ class DynamicCompiledGraph(CompiledGraph):
         graph, info = self._job.graph, self.cache_info()
         dims = ", ".join(map(repr, graph.dims.values()))
         lines = [
-            f"{graph.name}: dynamic sizes with {dims}",
+            f"{graph.name}: its dynamic sizes are {dims}",
             f"compiled for {info.currsize} sets of sizes (at most {info.maxsize} are "
             f"kept); {info.hits} runs reused a compiled graph, {info.misses} runs "
             "compiled a new one",

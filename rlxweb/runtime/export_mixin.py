@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rlxweb.choose.graph_job import GraphJob
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.runtime.graph_placement import GraphPlacement
+from rlxweb.runtime.engine_program_and_params import GraphPlacement
 
 if TYPE_CHECKING:
     from rlxweb.export.npm_package import NpmPackage

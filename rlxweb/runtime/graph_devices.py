@@ -19,9 +19,9 @@ from rlxweb.choose.chooser import PlaceRequest, choose_place
 from rlxweb.choose.device_loss_retry import DEVICE_LOST, lost_data_error, retry_run
 from rlxweb.choose.fallback import first_success
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
+from rlxweb.decision.device_run_attempt import Attempt
 from rlxweb.device import (
     Adapters,
     Device,
@@ -50,7 +50,6 @@ from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.verify import require_graph
 from rlxweb.lazy_names import accept_deprecated_keywords, alias_keywords
-from rlxweb.runtime.bound_graph_cache import MAX_BOUND_GRAPHS
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_argument_order import Inputs, device_first
 from rlxweb.runtime.device_array import DeviceArray, Keep
@@ -61,6 +60,7 @@ from rlxweb.runtime.device_benchmark import (
 )
 from rlxweb.runtime.device_graph_cache import DeviceGraphCache
 from rlxweb.runtime.device_resolver import DeviceResolver
+from rlxweb.runtime.dynamic_shape_graph_cache import MAX_BOUND_GRAPHS
 from rlxweb.runtime.input_validation import (
     check_params_set,
     find_param,

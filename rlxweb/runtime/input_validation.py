@@ -1,7 +1,7 @@
 """Validation of the arrays a caller hands in against the graph's inputs and params.
 
-Accepts what `rlxweb.array_input` reads, any strides and byte order; Python lists take
-the declared dtype. Never narrows an array's dtype and never guesses a name.
+Accepts what `rlxweb.array_coercion` reads, any strides and byte order; Python lists
+take the declared dtype. Never narrows an array's dtype and never guesses a name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.device import Device
 from rlxweb.errors import InputError, RlxError
 from rlxweb.ir.array_validation import (
@@ -20,6 +20,7 @@ from rlxweb.ir.array_validation import (
     coerce_array,
     coerce_to_type,
     unknown_name_error,
+    unset_params_clause,
 )
 from rlxweb.ir.dim_binding import infer_dim_sizes
 from rlxweb.ir.graph import Graph, Node
@@ -143,10 +144,9 @@ def check_params_set(
 ) -> None:
     """Raise InputError that names the params without a value, if there are any."""
     if unset:
-        names = ", ".join(repr(name) for name in sorted(unset))
         raise InputError(
             context,
-            f"param {names} has no value",
+            unset_params_clause(sorted(unset)),
             f"{len(unset)} of {len(params)} params unset",
             "call set_param first",
         )

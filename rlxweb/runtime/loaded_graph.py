@@ -19,10 +19,10 @@ from rlxweb.graphfile.graph_reader import StoredGraph, read_graph
 from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType
-from rlxweb.runtime.bound_graph_cache import BoundGraphCheck
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import Keep
 from rlxweb.runtime.device_graph_cache import DeviceGraphCache
+from rlxweb.runtime.dynamic_shape_graph_cache import BoundGraphCheck
 from rlxweb.runtime.loaded_model import LoadedModel, RunRequest
 
 

@@ -9,7 +9,7 @@ pass SelectPeaksOnlyOutputs does.
 from __future__ import annotations
 
 from rlxweb.cost.fusion_gate import FusionTarget, io_fusion_gate_for_target
-from rlxweb.cost.io_profile import profile_graph_io
+from rlxweb.cost.graph_traffic_counts import profile_graph_io
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import keeps_outputs_from_env
@@ -76,7 +76,9 @@ def _drop_spectrum_output(
     score = {"score_ns": gate.score_ns(before_io, after_io), **names}
     if gate.should_fuse(before_io, after_io):
         return peaks_graph, Decision(subject, "the peaks replace the spectrum", score)
-    reason = "the fusion gate predicts too small a saving, so the spectrum stays"
+    reason = (
+        "the fusion gate predicts too small a saving, so the spectrum stays an output"
+    )
     return graph, Decision(subject, reason, score)
 
 

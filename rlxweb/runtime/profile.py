@@ -22,7 +22,7 @@ from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_s
 from rlxweb.cost.roofline import ProfileEntry, Roofline
 from rlxweb.decision.cost_terms import format_ns
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.printable import abbreviate
 
 TIMING_METHODS: Mapping[TimingMethod, str] = {

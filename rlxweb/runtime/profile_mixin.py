@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from rlxweb.argument_validation import coerce_integer
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.graph import Node
 from rlxweb.runtime.device_array import DeviceArray, Keep
-from rlxweb.runtime.graph_placement import GraphPlacement
+from rlxweb.runtime.engine_program_and_params import GraphPlacement
 from rlxweb.runtime.input_validation import validate_feeds
 
 if TYPE_CHECKING:

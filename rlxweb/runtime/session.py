@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from rlxweb.argument_validation import check_optional_instance, coerce_bool
-from rlxweb.backends.custom_op_check import check_custom_ops
+from rlxweb.backends.custom_op_reference_check import check_custom_ops
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_place_async
@@ -17,7 +17,7 @@ from rlxweb.choose.graph_job import GraphJob, check_cost_mode
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device, DeviceLike, check_adapter_name, is_auto, parse_device
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.errors import (
     DTypeError,
     LimitExceeded,
@@ -30,10 +30,10 @@ from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits
-from rlxweb.runtime.bound_graph_cache import BoundGraphCheck
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.dynamic_compiled_graph import DynamicCompiledGraph
-from rlxweb.runtime.graph_placement import PreparedGraph, SharedProgramLookup
+from rlxweb.runtime.dynamic_shape_graph_cache import BoundGraphCheck
+from rlxweb.runtime.engine_program_and_params import PreparedGraph, SharedProgramLookup
 from rlxweb.runtime.input_validation import (
     check_input_names,
     input_names_on,

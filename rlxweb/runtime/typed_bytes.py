@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import DTypeError, RlxError, ShapeError, UsageError
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_exact
 from rlxweb.ir.graph import Node
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.sym_int import SymInt
 
 Array = npt.NDArray[Any]

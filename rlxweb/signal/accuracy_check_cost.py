@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.decision.cost_terms import Terms
-from rlxweb.signal.cpu_strategies import cpu_model
+from rlxweb.signal.cpu_welch_strategies import cpu_model
 from rlxweb.signal.spectrum_accuracy import CHECKED_SEGMENTS, checked_row_count
 from rlxweb.signal.welch_strategy import WelchEstimate
 

@@ -13,10 +13,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.adc_samples import Digital
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.device import Device
-from rlxweb.digital import Digital
 from rlxweb.errors import Unsupported
 from rlxweb.host.matmul_bin_power import compute_bin_power
 from rlxweb.host.strongest_bins import BinsAndPower, strongest_bins
@@ -24,7 +24,7 @@ from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE, compiled_power_kernel
-from rlxweb.signal.device_rows import DeviceRows
+from rlxweb.signal.device_resident_rows import DeviceRows
 from rlxweb.signal.integer_centering import center_integer_rows
 from rlxweb.signal.spectrum_accuracy import PowerFunction, check_accuracy
 from rlxweb.signal.welch_engine import MAX_BATCH_BYTES, Power, SampleRows, WelchEngine
@@ -83,7 +83,7 @@ class DecimatingEngine(BandEngine):
         if isinstance(x, DeviceRows):
             raise Unsupported(
                 "Welch estimate of a decimated band",
-                "the samples are already on a device",
+                "the samples are on a device, but must be in host memory",
             )
         plan = self._find_plan(spec, band)
 

@@ -6,7 +6,6 @@ Owns the names of bands and the integral. Where the spectrum comes from is `welc
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from rlxweb.argument_validation import (
     coerce_float,
     suggest_misspelled_options,
 )
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import (
     RlxWarning,
     UnknownName,
@@ -42,6 +41,7 @@ from rlxweb.results.labelled_arrays import (
     batch_axes,
 )
 from rlxweb.results.labels import NO_LABELS, Labels
+from rlxweb.results.power_units import power_unit
 from rlxweb.results.ran import UNKNOWN_RUN, Ran
 from rlxweb.results.result import Result
 from rlxweb.results.result_files import (
@@ -50,7 +50,7 @@ from rlxweb.results.result_files import (
     labels_and_run_to_json,
 )
 from rlxweb.results.svg_charts import svg_share_bar
-from rlxweb.results.units import power_unit
+from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.multitaper import multitaper
 from rlxweb.signal.row_input import require_rate
@@ -61,14 +61,13 @@ from rlxweb.signal.spectrum_result import (
     flat_row_mask,
     warn_flat_rows,
 )
-from rlxweb.signal.third_party_arguments import accept_objects
 from rlxweb.signal.welch import welch
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.digital import Digital
+    from rlxweb.adc_samples import Digital
 
 Array = NDArray[Any]
 BandsLike: TypeAlias = str | Mapping[str, tuple[float, float]]
@@ -487,7 +486,10 @@ def _resolve_bands(
                 CONTEXT,
                 f"band {name!r} begins at {begin:g} Hz",
                 f"the spectrum begins at {hz[0]:g} Hz",
-                Advice("use a higher band, or a smaller {}", fmin=Blank("HZ")),
+                Advice(
+                    "use a higher band, or compute the spectrum with a smaller {}",
+                    fmin=Blank("HZ"),
+                ),
             )
         _check_width(name, begin, end, hz)
     return names, edges
@@ -510,21 +512,19 @@ def warn_skipped_bands(
     warnings.warn(RlxWarning(problem, why), stacklevel=caller_stacklevel())
 
 
-def _check_edges(name: object, edges: object) -> tuple[float, float]:
+def _check_edges(name: object, edges: Any) -> tuple[float, float]:
     """Return the checked edges (low, high) of a band."""
+    problem = f"band {name!r} is {shown(edges)}"
+    rule = "expected two edges in Hz with 0 ≤ low < high"
     try:
-        low, high = edges  # type: ignore[misc]
+        first, second = edges
     except (TypeError, ValueError):
-        low = high = math.nan
-    low, high = (
-        coerce_float(f"an edge of band {name!r}", edge, CONTEXT) for edge in (low, high)
-    )
+        raise UsageError(CONTEXT, problem, rule) from None
+    edge_name = f"an edge of band {name!r}"
+    low = coerce_float(edge_name, first, CONTEXT)
+    high = coerce_float(edge_name, second, CONTEXT)
     if not 0 <= low < high:
-        raise UsageError(
-            CONTEXT,
-            f"band {name!r} is {shown(edges)}",
-            "expected two edges in Hz with 0 ≤ low < high",
-        )
+        raise UsageError(CONTEXT, problem, rule)
     return low, high
 
 

@@ -16,13 +16,13 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.host.decimate_rows import decimation_kernels
 from rlxweb.host.matmul_bin_power import multiplications_per_sample, unsupported_reason
 from rlxweb.signal.accuracy_check_cost import accuracy_check_terms
 from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
 from rlxweb.signal.band_engine import BINS_ENGINE, DecimatingEngine
-from rlxweb.signal.cpu_strategies import FAST, cpu_model
+from rlxweb.signal.cpu_welch_strategies import FAST, cpu_model
 from rlxweb.signal.fused_device_strategy import FUSED
 from rlxweb.signal.welch_engine import WelchEngine
 from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy
@@ -58,7 +58,9 @@ def _candidates(estimate: WelchEstimate, place: DevicePlace) -> Iterator[Candida
             yield replace(unpriced, blocker=plans)
         return
     if estimate.is_on_device:
-        yield replace(unpriced, blocker="the samples are already on a device")
+        yield replace(
+            unpriced, blocker="the samples are on a device, but must be in host memory"
+        )
         return
     if place.device is not Device.CPU and estimate.spec.is_digital:
         yield replace(unpriced, blocker="only the CPU can decimate integer samples")

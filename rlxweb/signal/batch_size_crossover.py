@@ -11,8 +11,8 @@ from operator import itemgetter
 
 from rlxweb.decision.candidate import Candidate, rank_candidates
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace, available_places
-from rlxweb.signal.welch_job import WelchJob
+from rlxweb.devices.device_and_adapter import DevicePlace, available_places
+from rlxweb.signal.welch_candidates import WelchJob
 
 MAX_BATCH = 65_536
 

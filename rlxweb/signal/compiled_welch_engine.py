@@ -21,7 +21,7 @@ from rlxweb.host.strongest_bins import BinsAndPower
 from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.signal.bin_range import BinRange
-from rlxweb.signal.device_rows import DeviceRows
+from rlxweb.signal.device_resident_rows import DeviceRows
 from rlxweb.signal.welch_engine import Power, SampleRows, strongest_bins_in_band
 from rlxweb.signal.welch_strategy import WelchEstimate
 

@@ -18,27 +18,27 @@ from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.cross_power_matrix import cross_power_matrix
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
 from rlxweb.signal.precision import ResolvedPrecision, resolve_precision
 from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
 from rlxweb.signal.row_input import coerce_rate
-from rlxweb.signal.row_operations import Array, run_info, run_row_operation
+from rlxweb.signal.row_operation_runner import Array, run_info, run_row_operation
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import RescaledRows, mean_squares, rescale_rows
 from rlxweb.signal.sample_input import as_rows, as_samples, normalize_axis, to_physical
 from rlxweb.signal.segment_length_overlap import half_overlap, segment_spec
-from rlxweb.signal.segment_operations import SegmentOperation, restore_output
+from rlxweb.signal.segment_spectra_operation import SegmentOperation, restore_output
 from rlxweb.signal.spectrum_result import Spectrum, flat_row_mask, warn_flat_rows
-from rlxweb.signal.third_party_arguments import accept_objects
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from rlxweb.adc_samples import Digital
     from rlxweb.choose.chooser import DevicePick
     from rlxweb.choose.graph_job import GraphJob
     from rlxweb.device import DeviceLike
-    from rlxweb.digital import Digital
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy

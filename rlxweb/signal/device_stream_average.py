@@ -21,7 +21,7 @@ from rlxweb.decision.candidate import Candidate
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.graph import Graph
 from rlxweb.signal.running_averages import FadingAverage, LastAverage, SpectraAverage
-from rlxweb.signal.segment_operations import SegmentOperation
+from rlxweb.signal.segment_spectra_operation import SegmentOperation
 from rlxweb.signal.stream_frame import LazyMean
 
 if TYPE_CHECKING:

@@ -16,12 +16,13 @@ _TOLERANCE: Final = 1.0 + 1e-9
 
 
 class FrequencyLimit(NamedTuple):
-    """Highest frequency that a caller may request of a spectrum, and a description of
-    it.
+    """Highest frequency that a caller may request of a spectrum, a description of it,
+    and the hint for a higher one.
     """
 
     max_hz: float
     description: str
+    hint: str = "use a lower frequency, or a signal with a higher sampling rate"
 
     @classmethod
     def from_rate(cls, fs: float) -> FrequencyLimit:
@@ -39,7 +40,8 @@ class FrequencyLimit(NamedTuple):
         end = float(hz[-1]) + step / 2.0
         if fs and fs / 2.0 <= end * _TOLERANCE:
             return cls.from_rate(fs)
-        return cls(end, f"the spectrum ends at {hz[-1]:g} Hz")
+        hint = "use a lower frequency, or compute the spectrum up to a higher frequency"
+        return cls(end, f"the spectrum ends at {hz[-1]:g} Hz", hint)
 
     def allows(self, high: float) -> bool:
         """Return whether a frequency is within the limit."""
@@ -51,8 +53,7 @@ class FrequencyLimit(NamedTuple):
         problem  the sentence that names the frequency
         """
         if not self.allows(high):
-            hint = "use a lower frequency, or a signal with a higher sampling rate"
-            raise UsageError(context, problem, self.description, hint)
+            raise UsageError(context, problem, self.description, self.hint)
 
 
 def bins_between(

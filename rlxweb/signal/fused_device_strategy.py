@@ -23,11 +23,11 @@ from rlxweb.cost.welch_model import WelchModel, block_terms, integer_level_terms
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.errors import DeviceError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.signal.cpu_strategies import cpu_model
+from rlxweb.signal.cpu_welch_strategies import cpu_model
 from rlxweb.signal.welch_engine import (
     GraphExecution,
     WelchGraphEngine,
@@ -39,7 +39,7 @@ from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy
 POINT_KINDS = ("welch_fused",)
 PEAKS_ON_HOST_REASON = "local maxima are found on the host, not on the device"
 LEVEL_ON_HOST_REASON = (
-    "the power of the mean of integer samples is added on the host, not on the device"
+    "for integer samples, the power of the mean is added on the host, not on the device"
 )
 # A size without a fused kernel is composed: more passes over memory, more launches.
 _COMPOSED_SLOWDOWN, _COMPOSED_LAUNCHES = 4.0, 8

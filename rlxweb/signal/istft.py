@@ -27,7 +27,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_by_matmul import zeros
 from rlxweb.signal.precision import resolve_precision
 from rlxweb.signal.row_input import coerce_rate
-from rlxweb.signal.row_operations import Array, Shapes, run_row_operation
+from rlxweb.signal.row_operation_runner import Array, Shapes, run_row_operation
 from rlxweb.signal.sample_input import as_samples, normalize_axis, to_physical
 from rlxweb.signal.stft import Scaling, SegmentGrid, phase_origin, stft_spec
 
@@ -74,8 +74,9 @@ class InverseStftOperation:
     def host_only_reason(self) -> str:
         if self.overlaps > MAX_DEVICE_OVERLAPS:
             return (
-                f"{self.overlaps} segments overlap at a sample, but every device "
-                f"except the CPU supports at most {MAX_DEVICE_OVERLAPS}"
+                f"{self.overlaps} segments overlap at each sample, but every device "
+                f"except the CPU supports at most {MAX_DEVICE_OVERLAPS} overlapping "
+                "segments"
             )
         return self.spec.host_only_reason
 

@@ -15,7 +15,7 @@ from rlxweb.argument_validation import (
     coerce_bool,
     coerce_integer,
 )
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -27,18 +27,23 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_by_matmul import zeros
 from rlxweb.ops.spectral import block_to_complex
 from rlxweb.recipes.fft_arithmetic import next_fast_length
+from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.row_input import coerce_rows, require_rate
-from rlxweb.signal.row_operations import Array, Shapes, run_info, run_row_operation
+from rlxweb.signal.row_operation_runner import (
+    Array,
+    Shapes,
+    run_info,
+    run_row_operation,
+)
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import rescale_rows, restore_rows
-from rlxweb.signal.third_party_arguments import accept_objects
 from rlxweb.signal.time_frequency_result import TimeFrequency
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from rlxweb.adc_samples import Digital
     from rlxweb.device import DeviceLike
-    from rlxweb.digital import Digital
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy
 

@@ -26,10 +26,16 @@ from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.multitaper_power import multitaper_power
 from rlxweb.ir.graph import Graph
 from rlxweb.recipes.welch_parameters import doubled_bin_slice
+from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor, taper_shares
 from rlxweb.signal.row_input import coerce_rate, coerce_rows
-from rlxweb.signal.row_operations import Array, Shapes, run_info, run_row_operation
+from rlxweb.signal.row_operation_runner import (
+    Array,
+    Shapes,
+    run_info,
+    run_row_operation,
+)
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import (
     RescaledRows,
@@ -39,14 +45,13 @@ from rlxweb.signal.row_rescaling import (
 )
 from rlxweb.signal.spectrum_result import Spectrum
 from rlxweb.signal.tapers import Tapers, dpss
-from rlxweb.signal.third_party_arguments import accept_objects
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from rlxweb.adc_samples import Digital
     from rlxweb.device import DeviceLike
-    from rlxweb.digital import Digital
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy
 

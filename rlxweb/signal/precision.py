@@ -20,8 +20,8 @@ from typing import Final, Literal, get_args
 import numpy as np
 from numpy.typing import DTypeLike
 
+from rlxweb.adc_samples import MAX_BITS
 from rlxweb.argument_hints import Advice
-from rlxweb.digital import MAX_BITS
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host.welch_spec import DIGITAL_DTYPE, sample_dtype
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rlxweb.argument_hints import Advice
 from rlxweb.errors import UsageError
 from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.signal.row_operations import Array
+from rlxweb.signal.row_operation_runner import Array
 from rlxweb.signal.row_preparation import (
     RowErrorContext,
     check_finite,

@@ -32,13 +32,13 @@ def make_average(
         if value is not None and kind != required_kind:
             raise UsageError(
                 context,
-                f"the argument {name} does not apply to average={kind!r}",
+                f"the argument {name!r} does not apply to average={kind!r}",
                 f"{name}=… requires average={required_kind!r}",
             )
         if value is None and kind == required_kind:
             raise UsageError(
                 context,
-                f"average={kind!r} requires the argument {name}",
+                f"average={kind!r} requires the argument {name!r}",
                 hint=f"pass {name}=…",
             )
     if kind == "last":

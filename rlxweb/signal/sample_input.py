@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.adc_samples import Digital, is_digital_dtype
 from rlxweb.argument_validation import check_choice, coerce_integer
-from rlxweb.array_input import DeviceResident, as_array
-from rlxweb.digital import Digital, is_digital_dtype
+from rlxweb.array_coercion import DeviceResident, as_array
 from rlxweb.errors import ShapeError, UsageError
 from rlxweb.host.welch_spec import DIGITAL_DTYPE
-from rlxweb.signal.device_rows import DeviceRows, as_device_rows
+from rlxweb.signal.device_resident_rows import DeviceRows, as_device_rows
 from rlxweb.signal.precision import (
     PRECISIONS,
     Precision,
@@ -129,7 +129,7 @@ def normalize_axis(axis: int, rank: int, context: str) -> int:
     if not -rank <= index < rank:
         raise ShapeError(
             context,
-            f"axis {index} is outside rank {rank}",
+            f"axis {index} does not exist in an array of rank {rank}",
             hint="use -1 for the last axis",
         )
     return index % rank

@@ -12,7 +12,7 @@ from rlxweb.argument_validation import coerce_integer
 from rlxweb.errors import UsageError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 OverlapRule = Callable[[int], int]
 

@@ -12,23 +12,23 @@ from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
 from rlxweb.signal.row_input import coerce_rate, coerce_rows
-from rlxweb.signal.row_operations import Array, run_info, run_row_operation
+from rlxweb.signal.row_operation_runner import Array, run_info, run_row_operation
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import mean_squares, rescale_rows
 from rlxweb.signal.segment_length_overlap import segment_spec
-from rlxweb.signal.segment_operations import SegmentOperation, restore_output
-from rlxweb.signal.third_party_arguments import accept_objects
+from rlxweb.signal.segment_spectra_operation import SegmentOperation, restore_output
 from rlxweb.signal.time_frequency_result import TimeFrequency
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from rlxweb.adc_samples import Digital
     from rlxweb.device import DeviceLike
-    from rlxweb.digital import Digital
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy

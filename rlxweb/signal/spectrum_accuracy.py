@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.adc_samples import Digital
 from rlxweb.argument_hints import Advice
-from rlxweb.digital import Digital
 from rlxweb.errors import Inexact
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power

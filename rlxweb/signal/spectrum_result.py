@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import RlxWarning, ShapeError, UsageError
 from rlxweb.results.array_result import ArrayResult
 from rlxweb.results.dataframes import import_optional
@@ -21,12 +21,12 @@ from rlxweb.results.labelled_arrays import (
     batch_axes,
 )
 from rlxweb.results.labels import NO_LABELS, Labels
+from rlxweb.results.power_units import label_with_unit, power_to_decibels
 from rlxweb.results.ran import UNKNOWN_RUN, Ran
 from rlxweb.results.result_files import ResultState
 from rlxweb.results.svg_charts import ChartLine, svg_line_chart
-from rlxweb.results.units import label_with_unit, power_to_decibels
 from rlxweb.signal.rounding_floor import RoundingFloor, RoundingShares
-from rlxweb.stacklevel import caller_stacklevel
+from rlxweb.warning_stacklevel import caller_stacklevel
 
 Array = NDArray[Any]
 
@@ -264,7 +264,7 @@ def _check_rising(hz: NDArray[np.float64], context: str) -> None:
     if not (np.diff(hz) > 0).all():
         index = int((~(np.diff(hz) > 0)).argmax()) + 1
         message = (
-            f"frequency {index - 1} is {hz[index - 1]:g} Hz, frequency {index} is "
+            f"f[{index - 1}] is {hz[index - 1]:g} Hz, but f[{index}] is "
             f"{hz[index]:g} Hz"
         )
         raise UsageError(context, message, "frequencies must increase")
@@ -331,6 +331,6 @@ def _volts_per_unit(unit: str, context: str) -> float:
             context,
             f"the samples are in {unit!r}",
             "MNE expects V",
-            "scale the samples to V first",
+            "use samples in V, mV, µV or nV, or without a unit (V is assumed)",
         )
     return _VOLTS_BY_UNIT.get(unit, 1.0)

@@ -24,10 +24,10 @@ from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import segment_view
 from rlxweb.signal.device_stream_average import DeviceStreamAverage
 from rlxweb.signal.precision import resolve_precision
-from rlxweb.signal.row_operations import pick_candidate, run_row_operation
+from rlxweb.signal.row_operation_runner import pick_candidate, run_row_operation
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import RescaledRows, rescale_rows
-from rlxweb.signal.segment_operations import SegmentOperation, restore_output
+from rlxweb.signal.segment_spectra_operation import SegmentOperation, restore_output
 from rlxweb.signal.stream_frame import LazyMean
 from rlxweb.signal.stream_settings import CONTEXT, StreamSettings
 

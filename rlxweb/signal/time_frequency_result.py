@@ -18,8 +18,8 @@ from rlxweb.results.labelled_arrays import (
     batch_axes,
 )
 from rlxweb.results.labels import Labels
+from rlxweb.results.power_units import power_to_decibels
 from rlxweb.results.svg_time_frequency import svg_image
-from rlxweb.results.units import power_to_decibels
 from rlxweb.signal.rounding_floor import RoundingFloor
 
 _TIME_DESCRIPTIONS = ("time from the first sample", "time from the event")

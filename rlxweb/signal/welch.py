@@ -20,9 +20,10 @@ from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 from rlxweb.gpu.thread_offload import run_in_thread
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.results.ran import Ran, Stage
+from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
-from rlxweb.signal.device_rows import (
+from rlxweb.signal.device_resident_rows import (
     DeviceRows,
     describe_device_loss,
     place_request_for,
@@ -37,9 +38,8 @@ from rlxweb.signal.row_preparation import (
 from rlxweb.signal.sample_input import as_rows, as_samples, normalize_axis, to_physical
 from rlxweb.signal.segment_length_overlap import fit_nperseg
 from rlxweb.signal.spectrum_result import Spectrum
-from rlxweb.signal.third_party_arguments import accept_objects
 from rlxweb.signal.welch_candidate_runner import run_pick
-from rlxweb.signal.welch_job import WelchJob
+from rlxweb.signal.welch_candidates import WelchJob
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET, PRESETS, WelchRequest
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from rlxweb.adc_samples import Digital
     from rlxweb.choose.chooser import DevicePick
     from rlxweb.device import DeviceLike
-    from rlxweb.digital import Digital
     from rlxweb.host.welch_spec import WelchSpec
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision

@@ -95,11 +95,11 @@ def export_welch(
     if mode != "bins":
         raise Unsupported(
             CONTEXT,
-            f"mode {mode!r} cannot be exported, because local maxima are found on the "
-            "host",
+            f"mode {mode!r} cannot be exported, because Python code finds the local "
+            "maxima",
             "an exported page computes the strongest bins or the full power spectrum",
             Advice(
-                "use {}; to search for maxima in the page, also use {}",
+                "use {}; to find local maxima in your own JavaScript, also use {}",
                 mode="bins",
                 output="power",
             ),

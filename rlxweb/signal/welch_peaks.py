@@ -20,14 +20,15 @@ from rlxweb.gpu.thread_offload import run_in_thread
 from rlxweb.host.strongest_bins import PeaksOfPower, to_peaks
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.signal.compiled_single_pass import single_pass_kernel
+from rlxweb.signal.accept_third_party_objects import accept_objects
+from rlxweb.signal.compiled_welch_single_pass import single_pass_kernel
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
-from rlxweb.signal.device_rows import (
+from rlxweb.signal.device_resident_rows import (
     DeviceRows,
     describe_device_loss,
     place_request_for,
 )
-from rlxweb.signal.learned.strategy import STRATEGY_NAME as LEARNED
+from rlxweb.signal.learned.learned_strategy import STRATEGY_NAME as LEARNED
 from rlxweb.signal.row_preparation import (
     PreparedRows,
     RowErrorContext,
@@ -41,9 +42,8 @@ from rlxweb.signal.spectrum_peaks import (
     validate_prominence,
 )
 from rlxweb.signal.spectrum_result import Spectrum
-from rlxweb.signal.third_party_arguments import accept_objects
 from rlxweb.signal.welch_candidate_runner import resolve_pick, run_pick
-from rlxweb.signal.welch_job import WelchJob, validate_strategy
+from rlxweb.signal.welch_candidates import WelchJob, validate_strategy
 from rlxweb.signal.welch_peaks_argument_cache import (
     CachedCall,
     call_key,
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from rlxweb.adc_samples import Digital
     from rlxweb.choose.chooser import DevicePick
     from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
     from rlxweb.device import DeviceLike
-    from rlxweb.digital import Digital
     from rlxweb.signal.bin_range import BinRange
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.learned.transform_file import ModelLike

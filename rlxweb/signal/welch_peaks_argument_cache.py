@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.row_preparation import RowErrorContext
-from rlxweb.signal.welch_job import WelchJob
+from rlxweb.signal.welch_candidates import WelchJob
 
 MAX_CALLS: Final = 256
 _MAX_SAMPLES: Final = 1 << 16

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_json
 from rlxweb.device import Device, parse_device
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.printable import abbreviate, printable
 from rlxweb.results.labelled_arrays import (
@@ -25,6 +25,7 @@ from rlxweb.results.labelled_arrays import (
     batch_axes,
 )
 from rlxweb.results.labels import NO_LABELS, Labels
+from rlxweb.results.power_units import power_to_decibels, power_unit
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.results.result import Result
 from rlxweb.results.result_files import (
@@ -33,10 +34,9 @@ from rlxweb.results.result_files import (
     labels_and_run_to_json,
 )
 from rlxweb.results.svg_charts import ChartLine, svg_line_chart
-from rlxweb.results.units import power_to_decibels, power_unit
 from rlxweb.signal.batch_size_crossover import crossover_text
 from rlxweb.signal.spectrum_result import Spectrum, pop_stored_floor
-from rlxweb.signal.welch_job import WelchJob
+from rlxweb.signal.welch_candidates import WelchJob
 
 _MAX_SHOWN, _MAX_DRAWN_ROWS = 4, 8
 _MAX_NAME_LENGTH = 24
@@ -249,7 +249,7 @@ class WelchPeaks(Result):
         plain = state.json_data
         labels, ran = labels_and_run_from_json(plain)
         if ran.decision is None:
-            raise ValueError("the decision is missing")
+            raise ValueError("the record of the chosen strategy and device is missing")
         spec = WelchSpec(**plain["spec"], window=arrays.pop("window").tobytes())
         spectrum = None
         if "spectrum" in arrays:

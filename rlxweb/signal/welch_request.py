@@ -21,7 +21,7 @@ from rlxweb.argument_validation import (
     coerce_float,
     coerce_integer,
 )
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import UsageError, shown
 from rlxweb.host.welch_spec import Average, Detrend, WelchSpec, sample_dtype
 from rlxweb.lru_cache import LruCache
@@ -205,7 +205,7 @@ def freeze_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
         raise UsageError(
             _CONTEXT,
             f"the window has shape {samples.shape} and dtype {samples.dtype}",
-            "must be a name, a tuple, or a 1-D array of at least 1 real number",
+            "must be a name, a tuple, or a 1-D array of real numbers that is not empty",
         )
     with np.errstate(invalid="ignore"):
         wide_samples = samples.astype(np.float64)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from rlxweb.adc_samples import is_digital_dtype
 from rlxweb.argument_validation import check_choice, coerce_bool, coerce_float
 from rlxweb.device import is_auto, parse_device
-from rlxweb.digital import is_digital_dtype
 from rlxweb.errors import UsageError
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
 from rlxweb.signal.custom_detrend import as_custom_detrend
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
-from rlxweb.signal.learned.strategy import STRATEGY_NAME as LEARNED
+from rlxweb.signal.learned.learned_strategy import STRATEGY_NAME as LEARNED
 from rlxweb.signal.learned.transform_file import load_fitting_model
 from rlxweb.signal.precision import PRECISIONS, ResolvedPrecision, resolve_precision
 from rlxweb.signal.spectrum_peaks import validate_prominence

@@ -1,9 +1,9 @@
 """Strategy record of a Welch job: where it averages, its candidates at a place, and
 their engines.
 
-A new one is a record in a file of its own (`cpu_strategies.py` and
-`fused_device_strategy.py` are the examples) and a row of the table in `welch_job.py`.
-Knows none of them.
+A new one is a record in a file of its own (`cpu_welch_strategies.py` and
+`fused_device_strategy.py` are the examples) and a row of the table in
+`welch_candidates.py`. Knows none of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Self
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.transform import LearnedTransform

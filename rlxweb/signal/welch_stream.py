@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.adc_samples import Digital
 from rlxweb.argument_hints import Advice
 from rlxweb.argument_validation import suggest_misspelled_options
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.atomic_file import AtomicFiles
 from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
-from rlxweb.digital import Digital
 from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -308,7 +308,9 @@ class WelchStream:
                 CONTEXT,
                 f"the chunk is {array.dtype}, but the stream computes in float32",
                 "samples are never converted to float32 automatically",
-                Advice("create the stream with {}", precision="f32"),
+                Advice(
+                    "to convert the samples, create the stream with {}", precision="f32"
+                ),
             )
 
     async def _make_frames(

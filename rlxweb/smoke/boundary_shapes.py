@@ -16,7 +16,7 @@ from rlxweb.backends.reference_comparison import named_feeds, single_op_graph
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.smoke.case import Level, PreparedCase, SmokeCase, input_types, prepared_case
 
 BOUNDARY_LENGTHS = (1, 2, 3, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1021, 1024, 4099)

@@ -23,7 +23,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.limits import Limits
 
 Family = Literal[

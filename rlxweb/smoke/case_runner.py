@@ -12,8 +12,8 @@ from typing import Any
 
 from rlxweb.backends.protocol import Backend
 from rlxweb.smoke.case import SmokeCase
+from rlxweb.smoke.case_name_pattern import parse_pattern
 from rlxweb.smoke.fault_injection import FaultInjector
-from rlxweb.smoke.name_pattern import parse_pattern
 from rlxweb.smoke.result_rows import DEVICE_LOST_ERRORS, case_fields, result_row
 from rlxweb.smoke.smoke_engine import backend_fields, engine_from_json, open_engine
 from rlxweb.smoke.suite import WARM_RUNS, select_cases

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
 
-from rlxweb.library_probe import exit_meaning
+from rlxweb.library_crash_probe import exit_meaning
 from rlxweb.printable import abbreviate, printable
 from rlxweb.smoke.process_memory import resident_nbytes
 
@@ -209,7 +209,10 @@ class ChildProcess:
     def _timeout_reason(self, final_deadline: float) -> str:
         """Describe which time limit was exceeded."""
         if monotonic() > final_deadline:
-            return f"all cases of the engine took longer than {self.limits.total_s:g} s"
+            return (
+                "all cases of the engine together took longer than "
+                f"{self.limits.total_s:g} s"
+            )
         return f"no answer within {self.limits.case_s:g} s"
 
     def _unexpected_ending(self) -> ChildEnding:

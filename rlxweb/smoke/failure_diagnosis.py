@@ -84,7 +84,7 @@ def _describe_common_value(
     if len(same_value) == len(wrong):
         return f"all cases of {value}, and no others"
     right_count = len(same_value) - len(wrong)
-    return f"only cases of {value}, but {right_count:,} cases of {value} are right"
+    return f"only cases of {value}; {right_count:,} other cases of {value} are right"
 
 
 def first_wrong_lines(rows: Sequence[RowFields]) -> Iterator[str]:

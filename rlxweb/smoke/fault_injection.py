@@ -24,7 +24,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from rlxweb.smoke.case import PreparedCase, SmokeCase
-from rlxweb.smoke.name_pattern import NamePattern, parse_pattern
+from rlxweb.smoke.case_name_pattern import NamePattern, parse_pattern
 
 RawWrite = Callable[[str], object]
 _CHUNK_NBYTES = 64 << 20

@@ -20,7 +20,7 @@ from rlxweb.backends.reference_comparison import (
 )
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Tolerance
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.smoke.case import PreparedCase, SmokeCase
 

@@ -9,7 +9,7 @@ from typing import Any
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.gpu.port import AdapterRequest, BackendType
+from rlxweb.gpu.port_protocol import AdapterRequest, BackendType
 from rlxweb.gpu.wgpu_libraries import WgpuLibrary
 from rlxweb.gpu.wgpu_port import WgpuPort
 

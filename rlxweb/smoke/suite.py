@@ -16,9 +16,9 @@ from rlxweb.ir.op import Op
 from rlxweb.limits import tiny_limits
 from rlxweb.smoke.boundary_shapes import binding_limit_cases, shape_cases
 from rlxweb.smoke.case import Family, Level, SmokeCase, checked_ops, sample_cases
+from rlxweb.smoke.case_name_pattern import NamePattern
 from rlxweb.smoke.edge_case_table import EDGE_CASES
 from rlxweb.smoke.edge_cases import edge_cases
-from rlxweb.smoke.name_pattern import NamePattern
 from rlxweb.smoke.op_chain_cases import QUICK_SHAPES, SHAPES, chain_cases
 from rlxweb.smoke.random_graphs import graph_cases
 from rlxweb.smoke.special_value_cases import elementwise_cases, nonfinite_cases

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.errors import UsageError
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.shape import normalize_axis
-from rlxweb.tracing.data_movement import map_parts
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.tracing.numpy_dispatch import existing_functions, implements
+from rlxweb.tracing.reshaping_and_joining import map_parts
 from rlxweb.tracing.selection_and_sorting import take, where
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.traced_array import TracedArray

@@ -14,10 +14,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.errors import RlxError, UsageError, shown
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.callable_signatures import callable_name, callable_signature
 from rlxweb.tracing.function import FlattenedArguments, InlineFunction
@@ -219,7 +219,10 @@ class _ReverseDerivative(_TracedDerivative):
         self._with_value = with_value
         positions = argnums if isinstance(argnums, tuple | list) else (argnums,)
         if not positions or not all(type(n) is int for n in positions):
-            rule = "expected one or more integer argument positions"
+            rule = (
+                "argnums must be an integer or a non-empty tuple of integers (argument "
+                "positions)"
+            )
             raise UsageError(self._context, f"argnums is {shown(argnums)}", rule)
         self._positions = tuple(positions)
         self.__signature__ = self._signature

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.complex_ufuncs import real_and_imag
-from rlxweb.tracing.data_movement import moveaxis
 from rlxweb.tracing.numpy_dispatch import implements
+from rlxweb.tracing.reshaping_and_joining import moveaxis
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.trace_errors import trace_error
 from rlxweb.tracing.traced_array import TracedArray

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.device import DeviceLike
 from rlxweb.errors import (
     DTypeError,
@@ -28,12 +28,12 @@ from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.session import Session
-from rlxweb.tracing.bound_call import BoundCall
 from rlxweb.tracing.callable_signatures import (
     call_without_defaults,
     callable_name,
     callable_signature,
 )
+from rlxweb.tracing.fixed_signature_call import BoundCall
 from rlxweb.tracing.function_options import FunctionOptions
 from rlxweb.tracing.pytrees import PyTree, content_key, flatten_tree, static_key
 from rlxweb.tracing.trace import current_trace

@@ -34,7 +34,10 @@ class FunctionOptions:
             self.device = parse_device(device)
         self.adapter = check_adapter_name(adapter)
         if precision is not None and as_dtype(precision) is not DType.F32:
-            rule = "expected None (NumPy's dtypes) or 'f32' (float64 as float32)"
+            rule = (
+                "expected None (keep NumPy's dtypes) or 'f32' (treat float64 as "
+                "float32)"
+            )
             raise UsageError(context, f"precision is {shown(precision)}", rule)
         self.float64_as_float32 = precision is not None
         is_single_name = isinstance(static_argnames, str)

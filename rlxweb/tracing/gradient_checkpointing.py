@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.errors import UsageError
 from rlxweb.tracing.pytrees import IdentityKey, flatten_tree
 from rlxweb.tracing.traced_array import TracedArray

@@ -8,7 +8,7 @@ from typing import Any
 from rlxweb.argument_validation import coerce_integer
 from rlxweb.errors import GraphError, ShapeError, UsageError, did_you_mean, shown
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import require_graph
 

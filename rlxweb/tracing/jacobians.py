@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.errors import UsageError
 from rlxweb.ir.graph import Graph
 from rlxweb.tracing.derivatives import (

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.shape import normalize_axis, numel
+from rlxweb.ir.shape_arithmetic import normalize_axis, numel
 from rlxweb.tracing.complex_ufuncs import make_complex, real_and_imag, square_of_abs
 from rlxweb.tracing.creation_and_diagonals import diagonal
-from rlxweb.tracing.data_movement import moveaxis, to_common_dtype
 from rlxweb.tracing.numpy_dispatch import existing_functions, implements
 from rlxweb.tracing.reductions import norm_from_squares, reduction_axes, sum_array
+from rlxweb.tracing.reshaping_and_joining import moveaxis, to_common_dtype
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.trace_errors import trace_error
 from rlxweb.tracing.traced_array import TracedArray

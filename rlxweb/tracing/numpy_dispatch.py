@@ -32,11 +32,12 @@ COMPLEX_UFUNCS: dict[np.ufunc, Implementation] = {}
 # Arguments of NumPy's that say where or how to store a result, or leave elements out.
 _UNSUPPORTED_ARGUMENTS = {
     "out": "use the returned result",
-    "where": "apply np.where to the input first, with a neutral value",
+    "where": "apply np.where to the input first, with a neutral value such as 0 "
+    "for a sum",
     "initial": "combine initial with the result, as in np.maximum(x.max(), initial)",
     "order": "pass order='C', the only supported order",
     "casting": "cast the operands first: x.astype(dtype)",
-    "weights": "multiply by the weights, then sum",
+    "weights": "use np.sum(x * weights) / np.sum(weights)",
     "overwrite_input": "omit this argument",
     "mode": "omit this argument: out-of-range indices raise an error",
     "kind": "omit this argument: equal values keep their order",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.array_input import DeviceResident, describe_type
+from rlxweb.array_coercion import DeviceResident, describe_type
 from rlxweb.errors import UsageError, shown
 from rlxweb.tracing.traced_array import TracedArray
 

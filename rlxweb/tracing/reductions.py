@@ -13,7 +13,7 @@ import numpy as np
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.p_norm import norm_root
-from rlxweb.ir.shape import normalize_axes, numel
+from rlxweb.ir.shape_arithmetic import normalize_axes, numel
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.complex_ufuncs import make_complex, real_and_imag, square_of_abs

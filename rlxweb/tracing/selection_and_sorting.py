@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.shape import normalize_axis
+from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
-from rlxweb.tracing.data_movement import map_parts, to_common_dtype
 from rlxweb.tracing.numpy_dispatch import implements, no_graph_form_error
 from rlxweb.tracing.reductions import reduction_axes, require_real
+from rlxweb.tracing.reshaping_and_joining import map_parts, to_common_dtype
 from rlxweb.tracing.trace import Trace
 from rlxweb.tracing.trace_errors import trace_error
 from rlxweb.tracing.traced_array import TracedArray

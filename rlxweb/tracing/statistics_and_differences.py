@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.tracing.complex_ufuncs import square_of_abs
 from rlxweb.tracing.numpy_dispatch import implements
 from rlxweb.tracing.reductions import (
@@ -237,7 +237,7 @@ def _gradient(
         problem = f"got {len(steps)} spacings for {len(axes)} axes"
         if not are_numbers:
             problem = "a spacing is not a Python number"
-        rule = "a traced function supports only one number per axis as spacing"
+        rule = "each spacing must be a Python number: one for all axes, or one per axis"
         raise trace_error("np.gradient", problem, rule)
     gradients = [
         _finite_differences(x, gradient_axis, step)

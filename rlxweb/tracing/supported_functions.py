@@ -9,9 +9,6 @@ from rlxweb.tracing import (
     creation_and_diagonals as creation_and_diagonals,
 )
 from rlxweb.tracing import (
-    data_movement as data_movement,
-)
-from rlxweb.tracing import (
     fft as fft,
 )
 from rlxweb.tracing import (
@@ -22,6 +19,9 @@ from rlxweb.tracing import (
 )
 from rlxweb.tracing import (
     reductions as reductions,
+)
+from rlxweb.tracing import (
+    reshaping_and_joining as reshaping_and_joining,
 )
 from rlxweb.tracing import (
     selection_and_sorting as selection_and_sorting,

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import DTypeError, RlxError
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph

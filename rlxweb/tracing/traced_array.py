@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from rlxweb.ir.shape import format_shape, numel
+from rlxweb.ir.shape_arithmetic import format_shape, numel
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.numpy_dispatch import call_numpy_function
@@ -27,7 +27,10 @@ _VALUES_HINT = (
     "Python number or list its argument in static_argnames"
 )
 
-_INDEX_HINT = "pass the array to be indexed as an argument, so that x[i] works"
+_INDEX_HINT = (
+    "if this array is an index into another array, pass the other array as an argument "
+    "of the traced function"
+)
 
 
 def _method_from_function(name: str, namespace: Any = np) -> Any:
@@ -162,12 +165,14 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __int__(self) -> int:
         self._raise_needs_values(
-            "int()", f"use x.astype(int) for an array; otherwise {_VALUES_HINT}"
+            "int()",
+            f"to convert the array, use x.astype(int); otherwise {_VALUES_HINT}",
         )
 
     def __float__(self) -> float:
         self._raise_needs_values(
-            "float()", f"use x.astype(float) for an array; otherwise {_VALUES_HINT}"
+            "float()",
+            f"to convert the array, use x.astype(float); otherwise {_VALUES_HINT}",
         )
 
     def __complex__(self) -> complex:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_input import DeviceResident, as_array
+from rlxweb.array_coercion import DeviceResident, as_array
 from rlxweb.errors import ShapeError
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing import (
     supported_functions as supported_functions,

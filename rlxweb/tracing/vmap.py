@@ -11,7 +11,7 @@ import numpy as np
 from rlxweb.argument_validation import coerce_integer as whole_number
 from rlxweb.errors import RlxError, UsageError, shown
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import format_shape, normalize_axis
+from rlxweb.ir.shape_arithmetic import format_shape, normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.tracing.callable_signatures import callable_name, callable_signature
 from rlxweb.tracing.function import InlineFunction
@@ -71,7 +71,10 @@ class _VmapFunction:
         if not all(a is None or type(a) is int for a in axes):
             problem = f"in_axes is {shown(in_axes)}"
             raise UsageError(
-                self._context, problem, "expected an axis or None for each argument"
+                self._context,
+                problem,
+                "in_axes must be an axis, None, or a tuple with an axis or None for "
+                "each argument",
             )
         if type(out_axes) is not int:
             problem = f"out_axes is {shown(out_axes)}"

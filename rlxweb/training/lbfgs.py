@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.argument_validation import coerce_integer
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.device import DeviceLike
 from rlxweb.errors import NotFinite, Unsupported, UsageError
 from rlxweb.tracing.derivatives import value_and_grad

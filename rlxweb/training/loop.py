@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.argument_validation import coerce_integer
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.device import Device, DeviceLike, none_if_auto
 from rlxweb.errors import NotFinite, UsageError, shown
 from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.runtime.session import Session
-from rlxweb.tracing.bound_call import BoundCall
+from rlxweb.tracing.fixed_signature_call import BoundCall
 from rlxweb.tracing.function import function
 from rlxweb.training.nonfinite_search import describe_first_nonfinite
 from rlxweb.training.progress_bar import progress_bar
@@ -289,7 +289,7 @@ def _remaining_batches(
     """
     if callable(batches):
         if steps is None:
-            hint = "pass the number of steps: steps=1000"
+            hint = "pass the number of steps, for example steps=1000"
             raise UsageError(
                 "train", "batches is a function, but steps is missing", hint=hint
             )

@@ -10,7 +10,7 @@ import numpy as np
 from rlxweb.errors import RlxError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.reference_evaluation import evaluate_reference
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 
 
 def describe_first_nonfinite(graph: Graph, feeds: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rlxweb.atomic_file import atomic_path
 from rlxweb.errors import InputError, RecordingError, shown
 from rlxweb.io.npz_arrays import read_npz_arrays
-from rlxweb.ir.shape import format_shape
+from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.training.tree_map import flatten_arrays
 
 VERSION = 1
@@ -61,16 +61,19 @@ def load_training(file: PathArgument, like: Any) -> SavedTraining:
     metadata, arrays = _read_arrays(file, context)
     paths = [path for path, _ in leaves]
     if metadata["places"] != paths:
-        differing = sorted(set(metadata["places"]) ^ set(paths))[:3]
+        differences = [
+            f"; only the {owner}: {', '.join(sorted(names)[:3])}"
+            + (", …" if len(names) > 3 else "")
+            for owner, names in (
+                ("file has", set(metadata["places"]) - set(paths)),
+                ("training has", set(paths) - set(metadata["places"])),
+            )
+            if names
+        ]
         raise InputError(
             context,
             f"the file has {len(metadata['places'])} arrays, this training has "
-            f"{len(paths)}"
-            + (
-                f"; missing in the file or in this training: {', '.join(differing)}"
-                if differing
-                else ""
-            ),
+            f"{len(paths)}" + ("".join(differences) or "; their order differs"),
             "a file can resume only the training that wrote it",
             "pass another file, or delete this one to start over",
         )
@@ -110,10 +113,12 @@ def _read_arrays(
         or set(arrays) != expected_keys
         or not is_complete
     ):
+        n_losses = arrays["losses"].size if "losses" in arrays else 0
         raise RecordingError(
             context,
             f"the file has version {shown(metadata.get('version'))}, "
-            f"{len(arrays)} arrays and {shown(metadata['step'])} steps",
+            f"{len(arrays)} arrays, {shown(metadata['step'])} steps and "
+            f"{n_losses} losses",
             f"expected version {VERSION}, {len(expected_keys)} arrays and one loss per "
             "step",
         )

@@ -3,12 +3,12 @@
 //     node bytecode.mjs RUNTIME OUT
 //
 // RUNTIME is a folder with Pyodide, its lock file and our wheel. Into the folder OUT go
-// bytecode.zip and python_stdlib.zip, which bytecode_in_python.py describes.
+// bytecode.zip and python_stdlib.zip, which pyodide_bytecode_script.py describes.
 import { readFileSync, writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
 
 const [runtime, out] = process.argv.slice(2);
-const script = new URL("bytecode_in_python.py", import.meta.url);
+const script = new URL("pyodide_bytecode_script.py", import.meta.url);
 const { loadPyodide } = await import(pathToFileURL(`${runtime}/pyodide.mjs`).href);
 // node would quote the line of Pyodide that failed, which is megabytes long; of Python's
 // traceback the last line names the error.

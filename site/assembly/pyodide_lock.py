@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from assembly.errors import SiteError
 from assembly.hashing import sha256
-from assembly.pyodide_files import Lock
+from assembly.pyodide_downloads import Lock
 
 PACKAGE_NAME = "rlxweb"
 

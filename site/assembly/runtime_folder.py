@@ -8,12 +8,12 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from assembly import pins
+from assembly import pyodide_version_pin
 from assembly.bytecode import BYTECODE_PACKAGE, add_bytecode
 from assembly.combined_package_archive import LOADER_MODULE, add_image
 from assembly.hashing import copy_atomically
 from assembly.progress import print_progress
-from assembly.pyodide_files import FileSources, Lock, PyodideCore, find_packages
+from assembly.pyodide_downloads import FileSources, Lock, PyodideCore, find_packages
 from assembly.pyodide_lock import lock_with_wheel
 
 ABOUT_TEMPLATE = """\
@@ -71,7 +71,7 @@ def fill_runtime(
 def write_lock(lock: Lock, folder: Path) -> None:
     """Write the lock file as JSON that is the same for the same packages."""
     text = json.dumps(lock, indent=1, sort_keys=True)
-    (folder / pins.LOCK_FILE).write_text(text + "\n", "utf-8")
+    (folder / pyodide_version_pin.LOCK_FILE).write_text(text + "\n", "utf-8")
 
 
 def about_text(core: PyodideCore, lock: Lock, other_names: Sequence[str]) -> str:

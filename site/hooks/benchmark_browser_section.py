@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from docstrings import escape_markdown
+from docstring_to_markdown import escape_markdown
 from ratio_chart import RatioRow, ratio_chart
 from svg_drawing import format_number
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from docstrings import escape_markdown
+from docstring_to_markdown import escape_markdown
 from ratio_chart import RatioRow, ratio_chart
 from svg_drawing import format_number
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import benchmark_band_section
 import benchmark_browser_section
+import benchmark_device_choice_section
 import benchmark_kernel_section
-import benchmark_picker_section
 import benchmark_scaling_section
-from docstrings import escape_markdown
+from docstring_to_markdown import escape_markdown
 from ratio_chart import RatioRow, ratio_chart
 from svg_drawing import format_number
 
@@ -193,8 +193,8 @@ SECTIONS: dict[str, Callable[[Record, str], str]] = {
     "rlxweb.bench": _ops_section,
     "rlxweb.bench.gpu": benchmark_kernel_section.section,
     "rlxweb.bench.band": benchmark_band_section.section,
-    "rlxweb.bench.graphs": benchmark_picker_section.section,
-    "rlxweb.bench.picker": benchmark_picker_section.section,
+    "rlxweb.bench.graphs": benchmark_device_choice_section.section,
+    "rlxweb.bench.picker": benchmark_device_choice_section.section,
     "rlxweb.bench.scaling": benchmark_scaling_section.section,
     "rlxweb.bench.tab": benchmark_browser_section.section,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from docstrings import escape_markdown
+from docstring_to_markdown import escape_markdown
 from svg_drawing import (
     Scale,
     curve,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import click
-from docstrings import as_markdown, escape_markdown
+from docstring_to_markdown import as_markdown, escape_markdown
 
 from rlxweb.cli.main import cli
 

@@ -17,7 +17,7 @@ from rlxweb.backends.reference_comparison import single_op_graph
 from rlxweb.backends.webgpu_kernel_selection import KernelSelector
 from rlxweb.compile.rewrites import composition
 from rlxweb.errors import RlxError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, Kernel
 from rlxweb.ir.op import Op, TensorType, registry

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 
 import op_facts
-from docstrings import escape_markdown
+from docstring_to_markdown import escape_markdown
 from op_example import example, output
 from op_facts import GpuVariant, first_sentence
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from docstrings import escape_markdown
+from docstring_to_markdown import escape_markdown
 from svg_drawing import figure, svg_image, text
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("KMP_BLOCKTIME", "0")
 
 from tests.benchmarks import (
+    bands_command_process_cells,
     cpu_op_cells,
     cpu_welch_cells,
     gpu_model_cells,
@@ -34,7 +35,6 @@ from tests.benchmarks import (
     spectral_cells,
     training_cells,
     welch_cells,
-    whole_process_cells,
 )
 from tests.benchmarks.benchmark_cells import (
     CAREFUL_STOPWATCH,
@@ -69,7 +69,7 @@ def main(args: Sequence[str] | None = None) -> int:
     ]
     factories += [
         *spectral_cells.works(),
-        *whole_process_cells.works(),
+        *bands_command_process_cells.works(),
         *model_cells.cell_factories(),
     ]
     factories += [*gpu_model_cells.cell_factories(), *training_cells.works()]

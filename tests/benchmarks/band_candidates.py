@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.compiled_welch import welch_kernel_key
 from rlxweb.host.decimate_rows import decimation_kernel_key, decimation_kernels
@@ -27,7 +27,7 @@ from rlxweb.signal.band_engine import BINS_ENGINE, DecimatingEngine
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram, exact_program
-from rlxweb.signal.learned.strategy import LearnedEngine
+from rlxweb.signal.learned.learned_strategy import LearnedEngine
 from rlxweb.signal.learned.transform import LearnedTransform, band_power_by_numpy
 from rlxweb.signal.welch_engine import (
     NUMPY_ENGINE_WITHOUT_COMPILE,

@@ -11,7 +11,7 @@ from typing import Any
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.device import Device
-from rlxweb.signal.welch_job import WelchJob
+from rlxweb.signal.welch_candidates import WelchJob
 from tests.benchmarks.placement_sweep import SweepCellResult, SweepRow, WelchCell
 
 MS = 1_000_000

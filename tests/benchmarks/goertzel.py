@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.segment_workspace import welch_tables
+from rlxweb.host.segment_fft_workspace import welch_tables
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import segment_view
 from rlxweb.signal.bin_range import BinRange

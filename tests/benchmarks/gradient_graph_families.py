@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ir.tensor import Tensor
 
 BuildOutput = Callable[[Graph, Shape], Tensor]

@@ -15,11 +15,11 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import Shape, numel
+from rlxweb.ir.shape_arithmetic import Shape, numel
 from rlxweb.ir.tensor import Tensor
 from tests.benchmarks.gradient_graph_families import GRADIENTS
 from tests.benchmarks.language_model_graph_families import LANGUAGE

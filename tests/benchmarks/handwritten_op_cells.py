@@ -15,7 +15,7 @@ import numpy as np
 
 import rlxweb as rlx
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import BufferCopy, BufferRange, DeviceFacts
+from rlxweb.gpu.port_protocol import BufferCopy, BufferRange, DeviceFacts
 from tests.benchmarks import handwritten_shaders
 from tests.benchmarks.benchmark_cells import (
     BenchmarkCell,

@@ -22,7 +22,7 @@ from rlxweb.backends.protocol import Array, Backend, DeviceBuffer, Program
 from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.errors import (
     AdapterMissing,
     DeviceLost,

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from tests.benchmarks.kernel_cases import KernelCase
 from tests.benchmarks.kernel_contenders import (
     CaseData,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ir.tensor import Tensor
 
 BuildOutput = Callable[[Graph, Shape], Tensor]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.errors import AdapterMissing
-from rlxweb.gpu.port import DeviceFacts
+from rlxweb.gpu.port_protocol import DeviceFacts
 from rlxweb.gpu.wgpu_libraries import list_adapters
 
 LIBRARIES = ("rlxweb", "numpy", "scipy", "wgpu")

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.errors import RlxError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.signal.batch_size_crossover import welch_candidates
 from rlxweb.signal.presets import spec_from_preset
-from rlxweb.signal.welch_job import WelchJob, engine_for_candidate
+from rlxweb.signal.welch_candidates import WelchJob, engine_for_candidate
 
 RowArray = NDArray[np.float32]
 CandidateRun = tuple[Candidate, Callable[[], object]]

@@ -35,10 +35,10 @@ from rlxweb.cli.output_files import (
     write_results,
 )
 from rlxweb.decision.cost_terms import format_ns
-from rlxweb.devices.device_place import DevicePlace, available_places, engine_key
+from rlxweb.devices.device_and_adapter import DevicePlace, available_places, engine_key
 from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_json
-from tests.benchmarks.band_command import band
+from tests.benchmarks.band_sweep_command import band
 from tests.benchmarks.placement_sweep import (
     PlacementSweep,
     SweepCell,

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import (
+    bands_command_process_cells,
     cpu_op_cells,
     cpu_welch_cells,
     handwritten_welch_shader,
@@ -21,7 +22,6 @@ from tests.benchmarks import (
     peer_libraries,
     spectral_cells,
     welch_cells,
-    whole_process_cells,
 )
 from tests.benchmarks.benchmark_cells import (
     QUICK_STOPWATCH,
@@ -138,7 +138,7 @@ def test_spectra_over_time_have_right_answers(monkeypatch: pytest.MonkeyPatch) -
 
 def test_whole_processes_have_right_answers() -> None:
     """`rlxweb bands` and a script over MNE agree on the same recordings."""
-    ((_, make),) = whole_process_cells.works()
+    ((_, make),) = bands_command_process_cells.works()
     cell_work = make()
     try:
         for entry in cell_work.entries:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.ir.op import registry
 from tests.benchmarks import graph_cells as module
 from tests.benchmarks.graph_cells import FAMILIES, GraphCell, graph_cells

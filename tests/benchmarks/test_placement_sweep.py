@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.errors import DeviceLost, OutOfMemory
 from tests.benchmarks import placement_sweep
 from tests.benchmarks.fake_machine import (
@@ -38,7 +38,7 @@ from tests.benchmarks.placement_sweep import (
     run_candidate,
     summarize_sweep,
 )
-from tests.numpy_references import rank_bins, reference_welch
+from tests.numpy_welch_peaks_reference import rank_bins, reference_welch
 
 CELL = WelchCell(64, 3, 4, 2)
 OfferCandidates = Callable[..., None]

@@ -97,7 +97,7 @@ def test_scope_error_is_raised_by_the_affected_read(tab: Tab) -> None:
     """An error in a scope reaches the read that it spoils, and no other."""
     result = tab.run(
         """
-from rlxweb.gpu.port import BufferCopy, BufferRange
+from rlxweb.gpu.port_protocol import BufferCopy, BufferRange
 from rlxweb.errors import DeviceError
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
@@ -130,7 +130,7 @@ def test_reads_of_any_offset_and_size_are_exact(tab: Tab) -> None:
     """
     wrong_reads = tab.run(
         """
-from rlxweb.gpu.port import BufferCopy, BufferRange
+from rlxweb.gpu.port_protocol import BufferCopy, BufferRange
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
 size = (32 << 20) + 4096
@@ -187,7 +187,7 @@ def test_a_tab_opens_its_gpu_once(tab: Tab) -> None:
     """A tab opens its GPU once by either name; the more specific one is listed."""
     result = tab.run(
         """
-from rlxweb.devices.device_place import available_places
+from rlxweb.devices.device_and_adapter import available_places
 await rlx.open_async("gpu")
 await rlx.open_async("webgpu")
 same = pool.backend("gpu") is pool.backend("webgpu")
@@ -201,7 +201,7 @@ def test_handles_are_checked_before_reaching_javascript(tab: Tab) -> None:
     """A wrong handle raises the same error as on every other port."""
     messages = tab.run(
         """
-from rlxweb.gpu.port import BufferCopy, BufferRange
+from rlxweb.gpu.port_protocol import BufferCopy, BufferRange
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
 json.dumps([

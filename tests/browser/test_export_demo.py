@@ -6,7 +6,7 @@ import json
 import re
 
 import pytest
-from assembly.demo_export import EXPORT_SETTINGS
+from assembly.export_demo_plan import EXPORT_SETTINGS
 from playwright.sync_api import Page, expect
 
 from tests.browser.page_monitor import START_MS

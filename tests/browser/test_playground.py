@@ -35,7 +35,11 @@ EXPECTED_OUTPUT = {
     "custom_op": [r"webgpu: google swiftshader .*, \d steps", "largest difference"],
     "spectrogram": [r"graph @spectrogram", r"→ \(118, 129\)"],
     "benchmark": [r"n = 384: cpu [\d.]+ ms, webgpu [\d.]+ ms"],
-    "profile": [r"block on NumPy", r"time stamps of the device", r"\nmatmul +[\d.]+ "],
+    "profile": [
+        r"block on NumPy",
+        r"device timestamps around each step",
+        r"\nmatmul +[\d.]+ ",
+    ],
     "errors": [r"UsageError: welch_peaks: k is 0", r"did you mean 'webgpu'\?"],
 }
 EXAMPLES_WITHOUT_GPU = ("devices", "graph")

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser
 from tests.built_site_fixture import BuiltSite
 from tests.cli_runners import run_cli, running_process, subprocess_environment
 from tests.documented_edge_cases import check_documented_answers
-from tests.waiting import next_line
+from tests.wait_with_deadline import next_line
 
 pytestmark = pytest.mark.requires_browser
 

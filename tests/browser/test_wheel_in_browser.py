@@ -143,7 +143,7 @@ def test_matmuls_and_regions_run_as_generated_webassembly(tab: Tab) -> None:
         """
         import json
         import numpy as np, rlxweb as rlx
-        from rlxweb.backends.cpu_native_regions import region_kernels
+        from rlxweb.backends.cpu_native_elementwise import region_kernels
         from rlxweb.host import wasm_matmul
         from rlxweb.machine.wasm_builder import load_module
         from rlxweb.machine.wasm_matmul import matmul_module

@@ -28,8 +28,8 @@ import pytest
 from distributed import Client
 
 from tests.cli_runners import subprocess_environment
-from tests.fork_server import ForkedProcess, find_server
-from tests.waiting import wait_until
+from tests.pytest_fork_server import ForkedProcess, find_server
+from tests.wait_with_deadline import wait_until
 
 Process = subprocess.Popen[bytes] | ForkedProcess
 START_S = 60

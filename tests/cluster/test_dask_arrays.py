@@ -36,7 +36,7 @@ from rlxweb.errors import (
     UnknownDevice,
     UsageError,
 )
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.cli_runners import ROOT, run_python
 from tests.unit.signal.learned.red_noise import (
     BAND_LIMITS,

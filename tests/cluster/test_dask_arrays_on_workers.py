@@ -22,7 +22,7 @@ import rlxweb.dask as rd
 from rlxweb.dask.resource_annotations import check_worker_resources
 from rlxweb.errors import ClusterError, NotFinite, OutOfMemory
 from tests.cluster.conftest import START_S, ClusterProcesses
-from tests.waiting import wait_until
+from tests.wait_with_deadline import wait_until
 
 X = np.random.default_rng(3).standard_normal((12, 512)).astype(np.float32)
 LAZY = da.from_array(X, chunks=(2, -1))
@@ -113,7 +113,8 @@ def test_annotations_and_resources_select_workers(
             check_worker_resources, {"GPU": 1}, "welch", workers=[plain]
         )
         with pytest.raises(
-            ClusterError, match=r"0 of resource GPU; .* chunk requires 1 of it; Dask"
+            ClusterError,
+            match=r"0 of resource GPU; .* requires 1 of resource GPU; Dask",
         ):
             misplaced.result(timeout=START_S)
         assert peaks.power.compute(optimize_graph=False).shape == (12, 2)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlxweb.dask
-from rlxweb.dask.device_tally import DeviceShare, DeviceTally
+from rlxweb.dask.device_usage_counts import DeviceShare, DeviceTally
 from rlxweb.decision.decision import Decision
 from rlxweb.lazy_names import _published_names
 

@@ -19,7 +19,7 @@ from distributed import Client
 from rlxweb.dask import cluster_clients, recordings
 from rlxweb.dask.cluster_clients import connect_to_scheduler
 from rlxweb.dask.recordings import spread
-from rlxweb.dask.worker_deaths import MAX_DEATHS
+from rlxweb.dask.worker_death_blame import MAX_DEATHS
 from rlxweb.dask.worker_versions import local_versions
 from rlxweb.errors import ClusterError, ClusterLost, OutOfMemory, RlxError, WorkerFailed
 from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
@@ -31,9 +31,9 @@ from tests.cluster.edf_recordings import write_edf_recordings
 from tests.cluster.test_recordings_on_cluster import ON_CPU, is_identical
 from tests.cluster.test_worker_versions import make_fake_rlxweb
 from tests.conftest import require_engine
-from tests.waiting import wait_until
+from tests.wait_with_deadline import wait_until
 
-PRELOAD = Path(__file__).parent / "preload.py"
+PRELOAD = Path(__file__).parent / "faulty_worker_preload.py"
 LIMITED_WORKER_OPTIONS = "--preload", PRELOAD, "--memory-limit", "400MB"
 
 

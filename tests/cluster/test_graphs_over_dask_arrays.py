@@ -122,7 +122,7 @@ ROW_MIXING: dict[str, tuple[BuildOutputs, str]] = {
     "repeated": (lambda g, x: g.tile(x, (2, 1)), "it repeats rows"),
     "as channels": (
         lambda g, x: g.max_pool(g.reshape(x, (1, ROWS, 6)), 2),
-        "only the images of a batch",
+        "the rows must be the images of a batch",
     ),
     "cut": (lambda g, x: g.narrow(x, 0, 0, 2), "it slices the row axis"),
     "joined": (
@@ -344,7 +344,7 @@ REFUSED_ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "a function that gives other rows": (
         _run_arguments(graph=lambda rows: weighted_graph(7)),
         GraphError,
-        "returned graph 'weighted' for 7 rows; the function was called for 2 rows",
+        "'weighted', whose inputs have 7 rows; the function was called for 2 rows",
     ),
 }
 

@@ -16,9 +16,9 @@ from tests.cluster.conftest import START_S, ClusterProcesses
 from tests.cluster.edf_recordings import write_edf_recordings
 from tests.cluster.test_recordings_on_cluster import scheduler_tasks
 from tests.cluster.worker_killing import list_worker_processes
-from tests.waiting import wait_until
+from tests.wait_with_deadline import wait_until
 
-PRELOAD = Path(__file__).parent / "preload.py"
+PRELOAD = Path(__file__).parent / "faulty_worker_preload.py"
 
 
 def test_ctrl_c_leaves_the_scheduler_clean(

@@ -106,7 +106,7 @@ def test_no_worker_starts_without_cryptography(tmp_path: Path) -> None:
         f"main(['welch', {file!r}, '--workers', '2'])\n"
     )
     run_result = run_forked("-c", code)
-    missing = "cryptography is not installed"
+    missing = "cryptography, which creates the workers' certificate, is not installed"
     check_rejected(run_result, 2, missing, 'pip install "rlxweb[dask]"')
 
 

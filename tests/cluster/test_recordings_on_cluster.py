@@ -22,7 +22,7 @@ from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings
 from tests.cli_runners import check_rejected, drop_times, run_cli
 from tests.cluster.edf_recordings import write_edf_recordings
-from tests.waiting import wait_until
+from tests.wait_with_deadline import wait_until
 
 ON_CPU = Settings(device="cpu", nperseg=128)
 

@@ -18,7 +18,7 @@ from rlxweb.dask.task_packing import (
     RecordingQueue,
     sort_by_size,
 )
-from rlxweb.dask.worker_deaths import (
+from rlxweb.dask.worker_death_blame import (
     MAX_DEATHS,
     MAX_DEATHS_AMONG_OTHERS,
     WorkerDeathLog,

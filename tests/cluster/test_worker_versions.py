@@ -25,7 +25,7 @@ from rlxweb.dask.worker_versions import (
 from rlxweb.errors import ClusterError
 from tests.cluster.conftest import START_S, ClusterProcesses, free_port
 from tests.cluster.test_recordings_on_cluster import ON_CPU
-from tests.waiting import wait_until
+from tests.wait_with_deadline import wait_until
 
 
 def test_facts_of_every_worker_are_collected(client: Client) -> None:
@@ -93,8 +93,8 @@ SAMPLE_FACTS = WorkerFacts("0", "a", {}, 0, 1)
             "rlxweb is not installed on the worker and "
             f"{local_versions()['rlxweb']} on the client",
         ),
-        ([None, None, None], "it does not respond"),
-        ([OSError("gone"), None, None], "it does not respond (OSError: gone)"),
+        ([None, None, None], "no response"),
+        ([OSError("gone"), None, None], "no response (OSError: gone)"),
         ([local_versions()[name] for name in MATCHED_PACKAGES], ""),
     ],
 )
@@ -109,10 +109,8 @@ def test_error_names_both_versions_when_every_worker_differs() -> None:
         "rlxweb is not installed on the worker and "
         f"{local_versions()['rlxweb']} on the client"
     )
-    message = str(
-        no_worker_error({"a": differs, "b": differs, "c": "it does not respond"})
-    )
-    assert f"workers a, b: {differs}; worker c: it does not respond" in message
+    message = str(no_worker_error({"a": differs, "b": differs, "c": "no response"}))
+    assert f"workers a, b: {differs}; worker c: no response" in message
     assert f"rlxweb=={local_versions()['rlxweb']}" in message
 
 

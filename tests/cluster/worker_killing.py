@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from tests.cli_runners import run_cli, running_program
-from tests.waiting import wait_until
+from tests.wait_with_deadline import wait_until
 
 
 def list_worker_processes(pid: int) -> list[psutil.Process]:

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from rlxweb import library_probe
-from rlxweb.library_versions import version_problem
+from rlxweb import library_crash_probe
+from rlxweb.required_library_versions import version_problem
 from tests.cli_runners import CommandResult, run_forked, run_python
 
 GARBAGE = "import os; print('<<garbage>>'); os.write(2, b'more of it')\n"
@@ -148,8 +148,8 @@ if "wgpu" in more:
 import numpy as np, rlxweb as rlx
 from rlxweb.cli.main import main
 if "hang" in more:
-    import rlxweb.library_probe
-    rlxweb.library_probe.DEADLINE_S = 1
+    import rlxweb.library_crash_probe
+    rlxweb.library_crash_probe.DEADLINE_S = 1
 graph = rlx.Graph("g")
 graph.set_outputs([graph.input("x", (4,)) * 2])
 two = [d for d in rlx.Device if d.label in (label, "cpu")]
@@ -388,8 +388,8 @@ def test_the_child_of_an_isolated_interpreter_is_isolated(tmp_path: Path) -> Non
 import sys
 sys.path[:0] = [{str(tmp_path)!r}, {str(Path(__file__).parents[2])!r}]
 from rlxweb import devices
-from rlxweb.library_probe import library_problem
-print(library_problem("torch", "rlxweb.library_probe:import_module", "torch"))
+from rlxweb.library_crash_probe import library_problem
+print(library_problem("torch", "rlxweb.library_crash_probe:import_module", "torch"))
 """
     result = run_python("-I", "-c", code, **env)
     assert result.code == 0, result.err
@@ -400,8 +400,8 @@ def test_probe_that_cannot_start_reports_no_problem(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RLX_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(library_probe, "_CHILD_PROGRAM", "raise SystemExit(9)")
-    assert library_probe.library_problem("no_such_module", "no:way") == ""
+    monkeypatch.setattr(library_crash_probe, "_CHILD_PROGRAM", "raise SystemExit(9)")
+    assert library_crash_probe.library_problem("no_such_module", "no:way") == ""
 
 
 def test_no_probe_process_in_browsers_and_embedded_interpreters(
@@ -414,7 +414,7 @@ def test_no_probe_process_in_browsers_and_embedded_interpreters(
     for name, value in (("platform", "emscripten"), ("executable", "/opt/blender")):
         with monkeypatch.context() as patch:
             patch.setattr(sys, name, value)
-            assert library_probe.library_problem("no_such_module", "no:way") == ""
+            assert library_crash_probe.library_problem("no_such_module", "no:way") == ""
 
 
 @pytest.mark.parametrize(

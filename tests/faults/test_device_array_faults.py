@@ -102,11 +102,14 @@ def test_lost_input_is_named(
     """The run is not retried; with the input put again it succeeds."""
     compiled, x = compile_on_failing_device(fake_vulkan, kind)
     expected = (
-        "input 'x' existed only on the device, so the run cannot be repeated; upload"
+        "input 'x' existed only on the device, so the run cannot be repeated "
+        "automatically; upload"
     )
     with pytest.raises(error, match=expected):
         compiled.run({"x": x})
-    with pytest.raises(DeviceLost, match=r"was lost with fake.*upload it again"):
+    with pytest.raises(
+        DeviceLost, match=r"was lost with its device, fake.*upload it again"
+    ):
         x.numpy()
     assert "lost" in repr(x)
     with pytest.raises(DeviceLost, match="input 'x': the array was lost"):

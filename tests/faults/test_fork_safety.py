@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from rlxweb.fork_safety import ForkSafeLock, cached_property
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.io.read_ahead import MAX_BLOCK_NBYTES, ReadAheadFile
 from tests.cli_runners import run_forked, run_python
-from tests.threads import WAIT_S, start_threads
+from tests.run_in_threads import WAIT_S, start_threads
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),

@@ -21,7 +21,7 @@ from rlxweb.errors import AdapterMissing, DeviceLost, GpuTimeout, RlxError
 from rlxweb.gpu import deadline_waits
 from rlxweb.gpu import wgpu_port as native_port
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest, BufferCopy, BufferRange, Dispatch
+from rlxweb.gpu.port_protocol import AdapterRequest, BufferCopy, BufferRange, Dispatch
 from rlxweb.gpu.wgpu_port import WgpuPort
 from tests.cli_runners import run_forked, run_python
 from tests.fake_gpu_port import (
@@ -32,7 +32,7 @@ from tests.fake_gpu_port import (
     InjectedFailure,
 )
 from tests.gpu_ports import ERROR_TYPES, open_native_port
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 DOUBLE_SHADER = """
 @group(0) @binding(0) var<storage, read> x: array<u32>;
@@ -212,7 +212,7 @@ import gc, threading
 from rlxweb.errors import DeviceLost
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_port import WgpuPort
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 for _ in range(20):
     port = WgpuPort()
     run_blocking(port.open(AdapterRequest(("vulkan",))))
@@ -269,7 +269,7 @@ import sys, time
 from rlxweb.errors import DeviceLost, GpuTimeout
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_port import WgpuPort
-from rlxweb.gpu.port import AdapterRequest, BufferRange, Dispatch
+from rlxweb.gpu.port_protocol import AdapterRequest, BufferRange, Dispatch
 backend, name, groups, spin = sys.argv[1:]
 port = WgpuPort()
 run_blocking(port.open(AdapterRequest((backend,), name)))

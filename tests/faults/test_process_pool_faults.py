@@ -22,7 +22,7 @@ from rlxweb.host.thread_tasks import usable_cpus
 from tests.cli_runners import running_program
 from tests.edf_bdf_recordings import save_recording
 from tests.faults.misbehaving_jobs import FileOutcome, act_by_file_name
-from tests.waiting import wait_until
+from tests.wait_with_deadline import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills as Unix does")
 

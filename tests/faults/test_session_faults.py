@@ -19,7 +19,7 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, DeviceLost, OutOfMemory, ShaderRejected
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import (
     FAILING_VERBS,
     FAILURE_KINDS,
@@ -28,7 +28,7 @@ from tests.fake_gpu_port import (
     InjectedFailure,
 )
 from tests.gpu_ports import ERROR_TYPES, compute_scaled, shader_source
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 
 def make_layer(size: int) -> Graph:

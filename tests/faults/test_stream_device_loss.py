@@ -14,7 +14,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import DeviceLost, OutOfMemory, RlxError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import InjectedFailure
 from tests.faults.test_session_faults import FakeVulkan
 from tests.faults.test_session_faults import fake_vulkan as fake_vulkan

@@ -18,7 +18,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import Op, registry
 from rlxweb.tracing import supported_functions
 from rlxweb.tracing.numpy_dispatch import COMPLEX_UFUNCS

@@ -157,7 +157,7 @@ def build_attention(*shapes: Any, **options: Any) -> None:
 
 def test_mismatched_operands_are_refused() -> None:
     """Operands of attention that do not fit are refused with the shapes expected."""
-    with pytest.raises(ShapeError, match=r"the same rank: .*heads, length, size"):
+    with pytest.raises(ShapeError, match=r"the same rank, .*heads, length, size"):
         build_attention((2, 3, 4, 5), (3, 4, 5), (3, 4, 5))
     for options in ({"window": 3}, {"offset": 3}, {"window": -1, "is_causal": True}):
         with pytest.raises(AttributeRefused, match="requires is_causal"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.verify import verify
 from rlxweb.limits import tiny_limits
 from rlxweb.smoke.random_graph_builder import RandomGraph

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from rlxweb.ir.lowering import KernelPlan
-from tests.lanes.counted_kernels import (
+from tests.lanes.fft_welch_kernel_plans import (
     DEVICE,
     KERNEL_PLANNERS,
     fft_plan,
     first_launch,
     welch_plan,
 )
-from tests.lanes.kernel_runner import run_plan
+from tests.lanes.kernel_plan_interpreter import run_plan
 from tests.lanes.wgsl_to_cuda import compile_with_nvcc
 
 COUNTS_FILE = Path(__file__).with_name("gpu-kernels.json")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.lanes.workgroup_memory_tracking import WARP
+from tests.lanes.workgroup_access_tracking import WARP
 
 SHUFFLES = ("subgroupShuffleXor", "subgroupShuffle", "subgroupBroadcast")
 

@@ -18,13 +18,13 @@ from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.limits import Limits
 from rlxweb.recipes.gather_transpose_kernel_variants import tiled_transpose
 from rlxweb.recipes.kernel_variants import VARIANTS
-from tests.lanes.kernel_runner import run_plan
+from tests.lanes.kernel_plan_interpreter import run_plan
 from tests.lanes.subgroup_layout import SubgroupLayout
-from tests.lanes.workgroup_memory_tracking import DataRace, WorkgroupCounts
+from tests.lanes.workgroup_access_tracking import DataRace, WorkgroupCounts
 
 Array = Any
 DEVICE = Limits(max_compute_workgroup_storage_size=32 << 10)

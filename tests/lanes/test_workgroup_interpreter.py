@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from tests.lanes.workgroup_access_tracking import DataRace, WorkgroupCounts
 from tests.lanes.workgroup_interpreter import WorkgroupInterpreter
-from tests.lanes.workgroup_memory_tracking import DataRace, WorkgroupCounts
 
 KERNEL_HEAD = """override WG: u32 = 64u;
 struct Uniforms { items: u32, scale: f32 }

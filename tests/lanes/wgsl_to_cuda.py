@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlxweb.kernels.kernel_launch import KernelLaunch
+from rlxweb.kernels.kernel_launch_records import KernelLaunch
 from tests.lanes.wgsl_parser import Node, ParsedFunction, ParsedModule, parse_wgsl
 
 CUDA_TYPES = {"f32": "float", "u32": "unsigned", "i32": "int", "bool": "bool"}
@@ -242,7 +242,7 @@ def compile_with_nvcc(
 
 
 if __name__ == "__main__":
-    from tests.lanes.counted_kernels import labelled_launches
+    from tests.lanes.fft_welch_kernel_plans import labelled_launches
 
     for label, launch in labelled_launches():
         if all(word in label for word in sys.argv[1:]):

@@ -30,7 +30,7 @@ from tests.lanes.wgsl_arithmetic import (
 )
 from tests.lanes.wgsl_parser import Node, ParsedFunction, ParsedModule, parse_wgsl
 from tests.lanes.wgsl_types import SCALAR_DTYPES, WgslTypes
-from tests.lanes.workgroup_memory_tracking import (
+from tests.lanes.workgroup_access_tracking import (
     DataRace,
     TrackedWorkgroupArray,
     WorkgroupCounts,

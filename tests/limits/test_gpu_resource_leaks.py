@@ -22,11 +22,11 @@ from rlxweb import Graph
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
 from tests.engines_under_test import Array
 from tests.gpu_ports import open_native_port, prepare_graph
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 pytestmark = pytest.mark.requires_wgpu
 

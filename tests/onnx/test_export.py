@@ -20,7 +20,7 @@ import rlxweb as rlx
 from rlxweb.errors import DTypeError, InputError, UnknownName, Unsupported, UsageError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.onnx import onnx_package
+from rlxweb.onnx import onnx_library_access
 from tests.engines_under_test import describe_mismatch, reference_outputs
 from tests.ops.op_cases import OpCase, op_names, sample_cases
 from tests.suite_tiers import thin_out_cases
@@ -193,6 +193,6 @@ def test_weights_over_protobuf_limit_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     g, params = mlp_graph()
-    monkeypatch.setattr(onnx_package, "_MAX_PROTO_NBYTES", (1 << 20) + 64)
+    monkeypatch.setattr(onnx_library_access, "_MAX_PROTO_NBYTES", (1 << 20) + 64)
     with pytest.raises(Unsupported, match="the weights have 108 bytes"):
         saved_bytes(g, params)

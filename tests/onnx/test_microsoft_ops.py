@@ -349,7 +349,7 @@ def test_packed_operands_equal_separate_ones() -> None:
 
 
 UNSUPPORTED: dict[str, Any] = {
-    "outputs for training are not supported": (
+    "output 1 is for training, which is not supported": (
         "SkipLayerNormalization",
         named_inputs(X, SKIP, *ROW[:2]),
         2,

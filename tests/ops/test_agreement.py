@@ -20,8 +20,8 @@ from rlxweb.backends.webgpu_input_bindings import BufferPlacement
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import LimitExceeded, RlxError
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
-from rlxweb.host.numpy_variants import NUMPY_VARIANTS
+from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.host.numpy_op_variants import NUMPY_VARIANTS
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.limits import tiny_limits

@@ -9,7 +9,7 @@ import pytest
 
 from rlxweb.backends.protocol import Backend
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.smoke.edge_case_table import EDGE_CASES
 from rlxweb.smoke.edge_cases import edge_cases, format_values
 from rlxweb.smoke.verdict import check_case

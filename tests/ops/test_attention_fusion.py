@@ -15,7 +15,7 @@ import pytest
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.reference_comparison import reference_outputs
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from tests.engines_under_test import Engine

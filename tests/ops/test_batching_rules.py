@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.ir import batching
+from rlxweb.ir import vmap_batching
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
-from rlxweb.ir.shape import MAX_RANK
+from rlxweb.ir.shape_arithmetic import MAX_RANK
 from tests.engines_under_test import describe_mismatch, engine
 from tests.suite_tiers import Sampler, thin_out_cases
 
@@ -98,13 +98,13 @@ def batching_mismatch(
 def test_batched_op_agrees_with_a_loop(
     op: Op, monkeypatch: pytest.MonkeyPatch, sampled: Sampler
 ) -> None:
-    looped_ops, batch_in_loop = [], batching.batch_in_loop
+    looped_ops, batch_in_loop = [], vmap_batching.batch_in_loop
 
-    def record_loop(ctx: batching.BatchContext) -> Any:
+    def record_loop(ctx: vmap_batching.BatchContext) -> Any:
         looped_ops.append(ctx.op)
         return batch_in_loop(ctx)
 
-    monkeypatch.setattr(batching, "batch_in_loop", record_loop)
+    monkeypatch.setattr(vmap_batching, "batch_in_loop", record_loop)
     mismatches = {}
     for sample in sampled([*small_samples(op)], 4, quick=2):
         draws = [sample.draw(seed) for seed in range(EXAMPLE_COUNT)]

@@ -10,7 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlxweb.backends import cpu_native_matmul, cpu_native_program, cpu_native_regions
+from rlxweb.backends import (
+    cpu_native_elementwise,
+    cpu_native_matmul,
+    cpu_native_program,
+)
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -30,7 +34,7 @@ def program_run_count(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setenv("RLX_FAST", "wait")
     monkeypatch.setattr(cpu_native_program, "MIN_STEPS", 0)
     monkeypatch.setattr(cpu_native_matmul, "MIN_WORK", 1)
-    monkeypatch.setattr(cpu_native_regions, "MIN_WORK", 1)
+    monkeypatch.setattr(cpu_native_elementwise, "MIN_WORK", 1)
     cpu_native_matmul._cached_tiling.cache_clear()
     run_count, run = [0], cpu_native_program.NativeProgram.run
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cost.graph_work import node_signature
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from tests.conftest import ADAPTERS

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.recipes.kernel_variants import COPY_VARIANTS, VARIANTS
 from rlxweb.smoke.suite import list_variant_cases
 from rlxweb.smoke.verdict import check_case

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlxweb.backends.webgpu_pipelines import PipelineCache
+from rlxweb.backends.webgpu_pipeline_cache import PipelineCache
 from rlxweb.gpu import wgpu_port
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.recipes.kernel_variants import VARIANTS, KernelVariant

@@ -16,11 +16,11 @@ import pytest
 
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from tests.engines_under_test import Array, Engine, engine, single_op_graph
 from tests.ops.test_gpu_kernel_shapes import (
     LAVAPIPE,
@@ -30,7 +30,7 @@ from tests.ops.test_gpu_kernel_shapes import (
     random_array,
 )
 from tests.suite_tiers import Sampler
-from tests.unit.ops.single_op import tensor_types
+from tests.unit.ops.single_op_runner import tensor_types
 
 pytestmark = [pytest.mark.requires_wgpu, pytest.mark.slow]
 HALVES = pytest.mark.feature("f16")

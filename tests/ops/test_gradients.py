@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import decomposition

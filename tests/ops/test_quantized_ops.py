@@ -10,7 +10,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.engines_under_test import Engine, engine
 
 

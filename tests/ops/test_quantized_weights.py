@@ -9,7 +9,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.quantized_weights import group_counts, pack_codes, unpack_codes
 from tests.engines_under_test import engine
 

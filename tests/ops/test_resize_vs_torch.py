@@ -147,7 +147,7 @@ INVALID_CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "have 2,147,483,648 positions in total": lambda g, x: g.grid_sample(
         g.input("y", (1, 1, 1 << 16, 1 << 15)), g.input("g", (1, 3, 3, 2))
     ),
-    r"affine_grid of \[": lambda g, x: g.affine_grid(x, (1, 2, 3, 3)),
+    r"affine_grid of theta \[": lambda g, x: g.affine_grid(x, (1, 2, 3, 3)),
     "got -3": lambda g, x: g.affine_grid(x[:, :, :2, :3], (1, 2, -3, 3)),
     "cast theta": lambda g, x: g.affine_grid(
         g.input("maps", (1, 2, 3), "i32"), (1, 2, 3, 3)

@@ -17,7 +17,7 @@ from rlxweb.backends.protocol import Backend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.graph_work import node_signature
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.strongest_bins import strongest_bins
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.host.welch_spec import WelchSpec

@@ -42,7 +42,7 @@ CALIBRATE_QUICKLY = """
 from rlxweb.calibration import measure_engine
 from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.devices.device_place import parse_place
+from rlxweb.devices.device_and_adapter import parse_place
 all_of = measure_engine.kernel_jobs
 count = measure_engine.ESSENTIAL_KERNEL_COUNT
 measure_engine.kernel_jobs = lambda place: list(all_of(place))[:count]

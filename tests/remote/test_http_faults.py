@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.cli.storage_option import parse_access
+from rlxweb.cli.remote_storage_option import parse_access
 from rlxweb.errors import RecordingError, UsageError
 from rlxweb.io import open_recording, read_ahead
 from rlxweb.io.http_ranges import HttpRangeReader

@@ -16,7 +16,7 @@ from s3fs import S3FileSystem
 from zarr.storage import LocalStore, ZipStore
 
 from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
-from rlxweb.io import chunked_reader, open_recording
+from rlxweb.io import chunked_array_reader, open_recording
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
 from tests.cli_runners import CommandRunner
 from tests.remote.faulty_web_server import Site
@@ -128,7 +128,7 @@ def test_sequential_read_decodes_every_chunk_once(
         return {key: count for key, count in reads.items() if key.startswith("c/")}
 
     assert set(count_chunk_reads().values()) == {1}
-    monkeypatch.setattr(chunked_reader, "MAX_CACHED_NBYTES", 1000)
+    monkeypatch.setattr(chunked_array_reader, "MAX_CACHED_NBYTES", 1000)
     assert max(count_chunk_reads().values()) > 1
 
 

@@ -20,22 +20,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rlxweb.backends import (
+    cpu_native_elementwise,
     cpu_native_matmul,
     cpu_native_program,
-    cpu_native_regions,
-    cupy_region_codegen,
+    cupy_elementwise_codegen,
 )
 from rlxweb.backends.array import array_target
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.cupy_kernels import cuda_source
 from rlxweb.backends.wasm_attention_codegen import attention_module
-from rlxweb.backends.wasm_region_codegen import region_module
+from rlxweb.backends.wasm_elementwise_codegen import region_module
 from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import DTypeError, Unsupported
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.limits import Limits
@@ -211,7 +211,7 @@ def _compile_everything() -> Iterator[list[str]]:
     object_code = llvm_compiler.compile_object
     fixed_cpu = replace(processor(), vector_nbytes=VECTOR_NBYTES)
     gates = (cpu_native_program, "MIN_STEPS", 0), (cpu_native_matmul, "MIN_WORK", 1)
-    gates += ((cpu_native_regions, "MIN_WORK", 1),)
+    gates += ((cpu_native_elementwise, "MIN_WORK", 1),)
     previous = [(module, name, getattr(module, name)) for module, name, _ in gates]
 
     def record_text(text: str, *more: str) -> str:
@@ -271,7 +271,9 @@ def cuda_kernels() -> dict[str, KernelTexts]:
                 return None
 
             if step.kind == "region":
-                cupy_region_codegen.build_region_kernel(plan.graph, step, record_kernel)
+                cupy_elementwise_codegen.build_region_kernel(
+                    plan.graph, step, record_kernel
+                )
     for kind in ("float", "double"):
         kernels.add(f"lines of {kind}", cuda_source(kind))
     return {"cuda": kernels}

@@ -21,32 +21,39 @@ from rlxweb import Graph
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.calibration.calibration_store import calibration_store
 from rlxweb.calibration.profitability import ProfitabilityPolicy
+from rlxweb.choose.choice_by_rlx_constants import (
+    MODEL_ORDER,
+    seed_candidates,
+    seed_pick,
+)
 from rlxweb.choose.chooser import choose_fastest
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.choose.rlx_constants_choice import MODEL_ORDER, seed_candidates, seed_pick
 from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.cost.estimate import estimate_graph_cost, estimate_graph_cost_with_io
 from rlxweb.cost.fusion_gate import (
     FusionTarget,
     fusion_benefit,
     io_fusion_gate_for_target,
     should_fuse_with_target,
 )
-from rlxweb.cost.io_profile import GraphIoOptions, profile_graph_io
+from rlxweb.cost.graph_time_estimate import (
+    estimate_graph_cost,
+    estimate_graph_cost_with_io,
+)
+from rlxweb.cost.graph_traffic_counts import GraphIoOptions, profile_graph_io
 from rlxweb.cost.rlx_welch_costs import SeedWelchCosts
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.decision.candidate import Candidate, candidate_name
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.errors import RlxError
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.signal.batch_size_crossover import crossover_text
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE
 from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_candidates import WelchJob
 from rlxweb.signal.welch_engine import NUMPY_ENGINE
-from rlxweb.signal.welch_job import WelchJob
 from tests.unit.signal.fake_gpu import (
     CPU_AND_GPU,
     CPU_SPEED,

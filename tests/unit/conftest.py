@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from tests.unit.signal.fake_gpu import (
     CPU_SPEED,
     DEVICE_LABEL,

@@ -34,18 +34,18 @@ LIBRARY_IMPORTERS: dict[str, str | tuple[str, ...]] = {
     "llvmlite": "machine/llvm_compiler.py",
     "edfio": "io/demo.py",
     "fsspec": "io/remote.py",
-    "zarr": "io/zarr_store.py",
+    "zarr": "io/zarr_recording.py",
     "dask": "dask/",
     "distributed": "dask/",
     "click": "cli/",
     "rich": ("cli/", "training/progress_bar.py"),
     "platformdirs": "calibration/cache_folder.py",
     "matplotlib": ("plot/", "cli/"),
-    "pyarrow": "io/pyarrow_tables.py",
+    "pyarrow": "io/parquet_tables.py",
     "mne": "io/mne_reader.py",
-    "onnx": "onnx/onnx_package.py",
+    "onnx": "onnx/onnx_library_access.py",
     "soundfile": "io/libsndfile_reader.py",
-    "h5py": "io/hdf5.py",
+    "h5py": "io/hdf5_reader.py",
     "scipy": ("io/preprocessing.py", "training/lbfgs.py"),
     "sounddevice": "live/microphone_source.py",
     "pylsl": "live/lsl_source.py",
@@ -172,7 +172,7 @@ def iter_statements(tree: ast.Module) -> Iterator[ast.AST]:
 def imported_names(node: ast.AST) -> Iterator[tuple[int, str]]:
     """Iterate over (line, dotted module) of all names of an import.
 
-    `from rlxweb.gpu import port` counts as rlxweb.gpu.port, a module.
+    `from rlxweb.gpu import port_protocol` counts as rlxweb.gpu.port_protocol, a module.
     """
     if isinstance(node, ast.Import):
         yield from ((node.lineno, alias.name) for alias in node.names)
@@ -311,7 +311,7 @@ def test_no_network_is_used() -> None:
         for path, _, name in iter_imports()
         if name in NETWORK_MODULES or name.split(".")[0] in NETWORK_MODULES
     }
-    assert importers == {"pages/browser.py", "pages/local_server.py"}
+    assert importers == {"pages/open_in_browser.py", "pages/local_server.py"}
 
 
 def test_only_the_webgpu_backend_imports_kernels_and_port() -> None:
@@ -341,7 +341,7 @@ def test_only_two_files_import_an_event_loop() -> None:
         for path, _, name in iter_imports()
         if name.split(".")[0] in loops
     }
-    assert importers == {"gpu/thread_offload.py", "io/zarr_store.py"}
+    assert importers == {"gpu/thread_offload.py", "io/zarr_recording.py"}
 
 
 def test_no_circular_imports() -> None:

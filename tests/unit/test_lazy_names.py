@@ -29,7 +29,7 @@ MODULES = [
 LAZY_PACKAGES = [
     ".".join(path.parent.relative_to(ROOT).parts)
     for path in sorted(ROOT.glob("rlxweb/**/__init__.py"))
-    if "__all__ = published(__name__)" in path.read_text("utf-8")
+    if "__all__ = published_names(__name__)" in path.read_text("utf-8")
 ]
 
 
@@ -139,7 +139,7 @@ def test_a_name_loads_its_dependencies_and_no_engine() -> None:
         "printable",
         "errors",
         "limits",
-        "array_input",
+        "array_coercion",
         "fork_safety",
     }
     base_modules |= {"name_suggestions"}

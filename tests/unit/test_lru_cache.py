@@ -10,7 +10,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.lru_cache import LruCache, lru_cache_if_small
 from rlxweb.signal import welch_request
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 
 def test_the_least_recently_used_are_evicted_first() -> None:

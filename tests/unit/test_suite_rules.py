@@ -25,8 +25,10 @@ WAIT_PATTERN = re.compile(
     r"|\.\s*join\s*\(\s*\)"
 )
 BOUNDED_READERS = {
-    "tests/fork_server.py": "pytest's sockets have a timeout, the helper's end with it",
-    "tests/waiting.py": "another thread waits for the one that reads, with a deadline",
+    "tests/pytest_fork_server.py": "pytest's sockets have a timeout, the helper's end "
+    "with it",
+    "tests/wait_with_deadline.py": "another thread waits for the one that reads, with "
+    "a deadline",
     "tests/unit/live/test_live_page_server.py": "connections are opened with a timeout",
 }
 """File → why its reads from lines or sockets return in time or fail."""
@@ -159,7 +161,7 @@ def test_functions_imported_under_other_names_are_found() -> None:
 
 
 def test_no_test_waits_without_a_deadline() -> None:
-    """A line of a process is read by `tests.waiting.next_line`."""
+    """A line of a process is read by `tests.wait_with_deadline.next_line`."""
     assert [wait.location for wait in all_wait_calls() if is_unbounded(wait)] == []
 
 

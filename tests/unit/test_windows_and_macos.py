@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb import atomic_file, library_probe, safe_file_opening
+from rlxweb import atomic_file, library_crash_probe, safe_file_opening
 from rlxweb.backends import library_detection, registry
 from rlxweb.calibration import cache_folder
 from rlxweb.cli import live_web, process_pool
@@ -646,14 +646,14 @@ def test_a_hanging_library_probe_is_killed_and_reported(
     """A hanging probe is ended with its process group, where the system has them."""
     fake_process = FakeProcess("started\n", exit_code=None)
     fake_platform(
-        library_probe,
+        library_crash_probe,
         system,
         os={"killpg": fake_process.killpg} if starts_session else {},
     )
     monkeypatch.setattr(
-        library_probe, "subprocess", fake_process.fake_subprocess(system)
+        library_crash_probe, "subprocess", fake_process.fake_subprocess(system)
     )
-    message = library_probe._probe_in_child("any:function", ())
+    message = library_crash_probe._probe_in_child("any:function", ())
     assert message == "it did not load within 30 s in a separate process"
     assert fake_process.options["start_new_session"] is starts_session
     assert fake_process.actions == actions
@@ -674,11 +674,11 @@ def test_a_crashing_library_probe_reports_the_windows_exit_code(
 ) -> None:
     """An access violation has a number above 2^30; `abort` ends with 3."""
     fake_process = FakeProcess("started\n", exit_code)
-    fake_platform(library_probe, "win32")
+    fake_platform(library_crash_probe, "win32")
     monkeypatch.setattr(
-        library_probe, "subprocess", fake_process.fake_subprocess("win32")
+        library_crash_probe, "subprocess", fake_process.fake_subprocess("win32")
     )
-    assert library_probe._probe_in_child("any:function", ()) == words
+    assert library_crash_probe._probe_in_child("any:function", ()) == words
 
 
 @pytest.mark.parametrize("system", ["win32", "darwin", "linux"])
@@ -694,12 +694,12 @@ def test_library_probe_sets_resource_limits_where_available(
     resource = None if system == "win32" else fake_resource
     monkeypatch.setitem(sys.modules, "resource", resource)
     fake_platform(
-        library_probe,
+        library_crash_probe,
         system,
         signal={} if resource is None else {"alarm": calls.append},
     )
-    library_probe._limit_child()
-    alarm_s = math.ceil(library_probe.DEADLINE_S) + 5
+    library_crash_probe._limit_child()
+    alarm_s = math.ceil(library_crash_probe.DEADLINE_S) + 5
     assert calls == ([] if system == "win32" else [(4, (0, 0)), alarm_s])
 
 

@@ -50,30 +50,30 @@ EXCLUDED_FILES = {
     "tests/unit/io/test_eeglab_file_variants.py": "h5py",
     "tests/unit/io/test_flac_writer.py": "soundfile",
     "tests/unit/io/test_gdf.py": "mne",
-    "tests/unit/io/test_hdf5.py": "pynwb",
+    "tests/unit/io/test_hdf5_reader.py": "pynwb",
     "tests/unit/io/test_hostile_hdf5.py": "h5py",
     "tests/unit/io/test_hostile_parquet.py": "pyarrow",
     "tests/unit/io/test_hostile_zarr.py": "zarr",
     "tests/unit/io/test_mne_reader.py": "mne",
-    "tests/unit/io/test_pyarrow_tables.py": "pyarrow",
+    "tests/unit/io/test_parquet_tables.py": "pyarrow",
     "tests/unit/io/test_parquet_reader.py": "pyarrow",
     "tests/unit/io/test_wav_reader.py": "soundfile",
     "tests/unit/io/test_writer_interoperability.py": "mne",
     "tests/unit/live/test_sources.py": "pylsl",
     "tests/unit/live/test_continuous_analysis.py": "rich",
     "tests/unit/plot/test_aperiodic_panels.py": "matplotlib",
-    "tests/unit/plot/test_plot.py": "matplotlib",
+    "tests/unit/plot/test_matplotlib_plots.py": "matplotlib",
     "tests/unit/machine/test_wasm_module_validity.py": "wgpu",
     "tests/unit/results/test_result_conversions.py": "pyarrow",
     "tests/unit/runtime/test_export_web.py": "wgpu",
     "tests/unit/signal/test_input_validation.py": "mne",
     "tests/unit/signal/test_scipy_drop_in.py": "scipy.signal.tests",
-    "tests/unit/signal/test_third_party_samples.py": "mne",
+    "tests/unit/signal/test_third_party_sample_objects.py": "mne",
     "tests/unit/signal/test_unknown_options.py": "mne",
     "tests/unit/signal/test_presets.py": "mne",
     "tests/unit/signal/test_spectrogram_and_cross_spectra.py": "scipy.signal.tests",
     "tests/unit/signal/test_tapers_and_wavelets.py": "mne",
-    "tests/unit/test_digital.py": "soundfile",
+    "tests/unit/test_adc_samples.py": "soundfile",
     "tests/unit/test_windows_and_macos.py": "click",
 }
 """File or folder → a module that it needs and that WebAssembly lacks."""
@@ -135,7 +135,7 @@ REASONS = {
 }
 
 _UNIT_TESTS = {
-    "backends/test_howto_engine.py::"
+    "backends/test_howto_page_engine.py::"
     "test_page_engine_is_calibrated_and_predicted": "long",
     "backends/test_backend_pool.py::"
     "test_some_devices_exist_on_some_platforms[darwin-metal-]": "desktop",
@@ -144,7 +144,8 @@ _UNIT_TESTS = {
     "calibration/test_measure_engine.py::test_real_cpu": "long",
     "cost/test_work_pricing.py::test_a_record_is_used_when_there_is_one": "desktop",
     "cost/test_work_pricing.py::test_only_hardware_is_guessed_at[True]": "desktop",
-    "choose/test_graph_job.py::test_benchmark_devices_counts_no_first_run": "desktop",
+    "choose/test_graph_device_choice.py::"
+    "test_benchmark_devices_counts_no_first_run": "desktop",
     "gpu/test_thread_offload.py::"
     "test_work_runs_inline_without_a_known_event_loop": "threads",
     "gpu/test_coroutine_runner.py::"
@@ -153,7 +154,8 @@ _UNIT_TESTS = {
     "test_a_call_runs_on_another_thread_and_returns_its_errors": "desktop",
     "gpu/test_deadline_waits.py::test_a_blocking_call_ends_at_the_deadline": "desktop",
     "gpu/test_deadline_waits.py::test_the_thread_ends_with_its_waits": "desktop",
-    "io/test_csv_json_npz.py::test_a_failed_stream_discards_the_files_too": "files",
+    "io/test_csv_json_npz_writers.py::"
+    "test_a_failed_stream_discards_the_files_too": "files",
     "machine/test_code_disk_cache.py::"
     "test_a_folder_replaced_after_the_check_is_not_used": "desktop",
     "machine/test_background_jit_cache.py::"
@@ -166,7 +168,7 @@ _UNIT_TESTS = {
     "test_repeated_work_triggers_compilation": "desktop",
     "recipes/test_cooperative_fft_and_welch.py": "lanes",
     "runtime/test_session.py::test_wide_types_go_to_the_cpu": "desktop",
-    "signal/test_welch_job.py::test_small_jobs_open_nothing": "desktop",
+    "signal/test_welch_candidates.py::test_small_jobs_open_nothing": "desktop",
     "smoke/test_engine_discovery.py::"
     "test_every_device_is_found_or_has_a_reason": "children",
     "smoke/test_engine_run.py": "children",
@@ -177,8 +179,9 @@ _UNIT_TESTS = {
     "test_architecture.py": "sources",
     "test_terminology.py": "sources",
     "test_suite_rules.py": "sources",
-    "test_rlx_names.py::test_manifest_lists_backends_that_can_be_tried": "desktop",
-    "test_hidden_event_loop.py": "desktop",
+    "test_rlx_compat_aliases.py::"
+    "test_manifest_lists_backends_that_can_be_tried": "desktop",
+    "test_playwright_event_loop.py": "desktop",
 }
 EXCLUDED_TESTS = {f"tests/unit/{name}": reason for name, reason in _UNIT_TESTS.items()}
 """File, test, or test with its parameter → its reason."""
@@ -186,7 +189,7 @@ EXCLUDED_TESTS = {f"tests/unit/{name}": reason for name, reason in _UNIT_TESTS.i
 WASM_ONLY_FILES = (
     "tests/unit/backends/test_wasm_attention.py",
     "tests/unit/backends/test_wasm_softmax_norms.py",
-    "tests/unit/backends/test_wasm_regions_in_pyodide.py",
+    "tests/unit/backends/test_wasm_elementwise_in_pyodide.py",
 )
 """Files that test our WebAssembly code, which runs nowhere else."""
 

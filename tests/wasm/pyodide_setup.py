@@ -24,7 +24,7 @@ RUN_SCRIPT = Path(__file__).with_name("run.mjs")
 if str(ROOT / "site") not in sys.path:
     sys.path.append(str(ROOT / "site"))  # `assembly`, which knows where Pyodide is
 
-from assembly.pyodide_files import FileSources, find_core, find_packages  # noqa: E402
+from assembly.pyodide_downloads import FileSources, find_core, find_packages  # noqa: E402
 
 PACKAGES = ("numpy", "openblas", "scipy")
 CACHE = ROOT / "build" / "cache"

@@ -82,7 +82,7 @@ def test_the_unit_tests_run_in_webassembly(pyodide_run: PyodideRun, part: str) -
     ("test", "message"),
     [
         ("test_in_python", "took over 2 s"),
-        ("test_where_python_is_not_heard", "did not hear the interrupt"),
+        ("test_outside_of_python", "did not hear the interrupt"),
     ],
 )
 def test_a_hanging_test_is_ended_and_named(

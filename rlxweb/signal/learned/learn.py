@@ -16,7 +16,7 @@ from rlxweb.argument_validation import (
     coerce_integer,
     suggest_misspelled_options,
 )
-from rlxweb.array_input import as_array
+from rlxweb.array_coercion import as_array
 from rlxweb.errors import UsageError
 from rlxweb.fork_safety import cached_property
 from rlxweb.host.welch_spec import WelchSpec

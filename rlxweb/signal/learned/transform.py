@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rlxweb.argument_hints import Advice, Blank
 from rlxweb.errors import UsageError
 from rlxweb.fork_safety import cached_property
-from rlxweb.host.segment_workspace import welch_tables
+from rlxweb.host.segment_fft_workspace import welch_tables
 from rlxweb.host.thread_tasks import run_tasks
 from rlxweb.host.welch_spec import Detrend, WelchSpec
 from rlxweb.host.welch_spectrum import segment_view
@@ -120,14 +120,16 @@ class LearnedTransform:
             abs(fs - self.fs) <= _RATE_TOLERANCE * self.fs,
             f"the sampling rate is {fs:g} Hz",
             f"the transform was trained at {self.fs:g} Hz",
-            "train a transform for this rate: rlxweb learn",
+            f"train a transform for {fs:g} Hz with `rlxweb learn`",
         )
+        rule = f"must be {self.n}, the segment length of the training"
         require(
-            spec.nperseg == spec.nfft == self.n,
-            f"nperseg is {spec.nperseg} and nfft is {spec.nfft}",
-            f"both must be {self.n}, the segment length of the training",
+            spec.nperseg == self.n,
+            f"nperseg is {spec.nperseg}",
+            rule,
             Advice("pass {}", nperseg=self.n),
         )
+        require(spec.nfft == self.n, f"nfft is {spec.nfft}", rule, "leave nfft out")
         require(
             spec.detrend == self.detrend,
             f"detrend is {spec.detrend}",
@@ -139,10 +141,10 @@ class LearnedTransform:
             np.allclose(spec.window_array, window, atol=1e-9),
             "the window differs from the training window",
             "a transform supports only the window that it was trained with",
-            "train a transform for this window: rlxweb learn",
+            "train a transform for the requested window with `rlxweb learn`",
         )
         requested_bins = "all bins"
-        hint = "train a transform for the requested bins: rlxweb learn"
+        hint = "train a transform for the requested bins with `rlxweb learn`"
         if band is None:
             hint = Advice("pass {} and {}", fmin=Blank("HZ"), fmax=Blank("HZ"))
         else:

@@ -20,7 +20,7 @@ from rlxweb.argument_hints import Advice, Blank
 from rlxweb.atomic_file import open_output
 from rlxweb.errors import GraphFileError, UsageError, shown
 from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
-from rlxweb.graphfile.safetensors_layout import (
+from rlxweb.graphfile.safetensors_header import (
     METADATA_KEY,
     SafetensorsLayout,
     read_layout,
@@ -131,7 +131,7 @@ def load_fitting_model(
             "a trained model is required",
             "no model suits all recordings",
             Advice(
-                "train one with `rlxweb learn` or rlx.learn_welch, and pass {}",
+                "train a model with `rlxweb learn` or rlx.learn_welch, and pass {}",
                 model=Blank("FILE"),
             ),
         )
@@ -169,7 +169,9 @@ class _TransformFileReader:
         except ValueError as error:
             raise self.format_error(f"the segment length {error}") from None
         length_text = f"the segments have {n:,} samples"
-        self.require(n <= MAX_NPERSEG, length_text, f"must be at most {MAX_NPERSEG:,}")
+        self.require(
+            n <= MAX_NPERSEG, length_text, f"at most {MAX_NPERSEG:,} are allowed"
+        )
         bins_text = f"the bins are {band.first} to {band.stop - 1}"
         is_inside = 0 <= band.first < band.stop <= n // 2 + 1
         self.require(is_inside, bins_text, f"must be within 0 to {n // 2}")

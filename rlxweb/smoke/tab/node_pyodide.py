@@ -70,7 +70,8 @@ def _output_lines(command: list[str], request_line: str) -> Iterator[str]:
             code = process.wait(_EXIT_TIMEOUT_S)
         if code:
             errors.seek(0)
-            last_lines = errors.read()[-4096:].strip().splitlines()
+            lines = errors.read()[-4096:].strip().splitlines()
+            last_line = f": {lines[-1]}" if lines else ""
             raise ConnectionError(
-                f"node ended with exit code {code}: {last_lines[-1:]}"
+                f"Node.js (Pyodide) failed with exit code {code}{last_line}"
             )

@@ -48,7 +48,7 @@ def find_pyodide_folder(folder_option: str | None) -> Path:
         raise UsageError(context, reason, hint=INSTALL_HINT)
     wheel = _numpy_wheel_name(context, pyodide_folder)
     if not (pyodide_folder / wheel).is_file():
-        reason = f"the NumPy file {wheel} is missing"
+        reason = f"the NumPy wheel {wheel} is missing"
         raise UsageError(context, reason, hint=INSTALL_HINT)
     return pyodide_folder
 

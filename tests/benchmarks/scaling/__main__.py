@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.report import create_console
-from tests.benchmarks.scaling.measure import (
+from tests.benchmarks.scaling.dask_worker_timing import (
     CHUNKS,
     DEVICE,
     ROW_LENGTH,

@@ -4,7 +4,7 @@ import { init, defaultDevice, numpy as np, jit, lax, nn, valueAndGrad } from "./
 const K = 16;
 const [HEADS, DIM] = [12, 64];
 
-// The same as peers.py: Hann window, two segments overlapping by half, mean power, top k.
+// The same as rlxweb_numpy_workloads.py: Hann window, two segments overlapping by half, mean power, top k.
 function welchOf(rows, n) {
   const window = Float32Array.from({ length: n }, (_, i) => 0.5 - 0.5 * Math.cos((2 * Math.PI * i) / (n - 1)));
   const hann = np.array(window, { shape: [1, n] });
@@ -52,7 +52,7 @@ function kindOf(kind, n, arrays) {
   return { shape: [rows * 2, n], compiled: welchOf(rows, n), prepare: (x) => framesOf(x, rows, n) };
 }
 
-// A step of the perceptron of peers.py: a batch goes in, the loss comes out.
+// A step of the perceptron of rlxweb_numpy_workloads.py: a batch goes in, the loss comes out.
 function trainingPeers(n, arrays) {
   const [batch, classes, rate] = [64, 10, 0.01];
   const shapes = [[n, n], [n, classes], [batch, n], [batch, classes]];

@@ -11,7 +11,7 @@ from rlxweb.backends.pool import BackendPool
 from rlxweb.backends.registry import ROWS, Row, absence_reason
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import AdapterMissing, Unsupported
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.limits import tiny_limits
 from tests.fake_gpu_port import FakePort, InjectedFailure
 

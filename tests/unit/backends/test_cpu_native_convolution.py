@@ -15,10 +15,10 @@ from rlxweb.backends.cpu_native_convolution import (
     conv_kernels,
     exported_kernel,
 )
-from rlxweb.host.numpy_variants import ArrayVariant
+from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, registry
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.machine.llvm_convolution import (
     ConvolutionTile,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlxweb.backends import cpu_native_matmul
 from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.cpu_native_elementwise import region_kernels
 from rlxweb.backends.cpu_native_matmul import (
     MatmulKernelKey,
     MatmulSizes,
@@ -21,12 +22,11 @@ from rlxweb.backends.cpu_native_matmul import (
     run_matmul,
 )
 from rlxweb.backends.cpu_native_matmul_epilogue import MatmulCall, has_epilogue
-from rlxweb.backends.cpu_native_regions import region_kernels
 from rlxweb.backends.cpu_packed_weights import PANEL_CACHE
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.parallel_native import ParallelNativeFunction
+from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.ir.graph import Graph
 from rlxweb.machine import background_jit_cache
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu

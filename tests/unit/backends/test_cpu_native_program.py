@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from rlxweb.backends import cpu_native_program
 from rlxweb.backends.cpu import CpuBackend
+from rlxweb.backends.cpu_native_elementwise import region_kernels
 from rlxweb.backends.cpu_native_program import PlanSegment, native_program_kernels
-from rlxweb.backends.cpu_native_regions import region_kernels
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking

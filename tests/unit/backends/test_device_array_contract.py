@@ -26,7 +26,7 @@ from rlxweb.errors import (
     GraphError,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import InjectedFailure
 from tests.gpu_ports import (
     compute_scaled,
@@ -36,7 +36,7 @@ from tests.gpu_ports import (
     scaled_graph,
     shader_source,
 )
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 ONES = np.ones((4, 3), np.float32)
@@ -237,7 +237,7 @@ def test_array_of_another_engine_is_refused(engine: Any) -> None:
         lambda: engine.set_param_resident(program, "w", foreign_array),
         lambda: engine.run_resident(program, {"x": foreign_array}, [True]),
     ):
-        message = re.escape(f"on {engine.name}: the array is on {other.name}; ")
+        message = re.escape(f"to {engine.name}: the array is on {other.name}; ")
         with pytest.raises(GraphError, match=message):
             run_blocking(verb())
 

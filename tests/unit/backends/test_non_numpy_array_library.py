@@ -23,7 +23,7 @@ from rlxweb.ir.graph import Graph
 from tests.engines_under_test import Engine
 from tests.ops.op_cases import op_names, sample_cases, view_cases
 from tests.ops.test_agreement import case_failures, small_cases
-from tests.unit.backends.test_cpu import graph_with_wrong_reference
+from tests.unit.backends.test_numpy_backend import graph_with_wrong_reference
 
 SCALAR_TYPES = (bool, int, float, complex)
 

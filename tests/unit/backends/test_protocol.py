@@ -120,8 +120,8 @@ def test_a_program_runs_on_the_engine_that_prepared_it(
         run_blocking(runner.release(program))
         return
     message = (
-        rf"^run 'doubling' on {re.escape(runner.name)}: the program was prepared as a "
-        rf"{type(program).__name__} by {re.escape(preparer.name)}; this "
+        rf"^run 'doubling' on {re.escape(runner.name)}: the program is of type "
+        rf"{type(program).__name__}, prepared by {re.escape(preparer.name)}; this "
         rf"engine can only run its own "
     )
     verbs: list[Any] = [

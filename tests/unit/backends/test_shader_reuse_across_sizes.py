@@ -10,9 +10,9 @@ import pytest
 
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.gpu.command_recording_port import RecordingPort
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
-from rlxweb.gpu.recording_port import RecordingPort
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from tests.benchmarks.graph_cells import FAMILIES
 

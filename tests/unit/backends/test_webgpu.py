@@ -27,7 +27,7 @@ from rlxweb.errors import (
     SessionClosed,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import BufferCopy
+from rlxweb.gpu.port_protocol import BufferCopy
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.limits import Limits, tiny_limits
@@ -40,7 +40,7 @@ from tests.gpu_ports import (
     scaled_graph,
     shader_source,
 )
-from tests.threads import WAIT_S, run_concurrently, start_threads
+from tests.run_in_threads import WAIT_S, run_concurrently, start_threads
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 

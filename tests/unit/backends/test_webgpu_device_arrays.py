@@ -29,11 +29,11 @@ from rlxweb.errors import (
     SessionClosed,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import BufferClear, BufferCopy, BufferRange, Dispatch
+from rlxweb.gpu.port_protocol import BufferClear, BufferCopy, BufferRange, Dispatch
 from rlxweb.limits import Limits
 from tests.fake_gpu_port import FakePort, InjectedFailure
 from tests.gpu_ports import open_fake_port, prepare_graph
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 from tests.unit.backends.test_device_array_contract import (
     X,
     fake_webgpu_backend,
@@ -339,7 +339,7 @@ def test_arrays_are_lost_with_their_device() -> None:
     with pytest.raises(DeviceLost, match="asked to go"):
         run_keeping(engine, program, array)
     for verb in (lambda: engine.get(array), lambda: engine.part(array, 0, (3,))):
-        with pytest.raises(DeviceLost, match="array was lost with fake") as caught:
+        with pytest.raises(DeviceLost, match="lost with its device, fake") as caught:
             run_blocking(verb())
         assert caught.value.hint == "upload the array again"
     run_blocking(engine.free(array))

@@ -14,7 +14,7 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import DeviceLost, GpuTimeout
 from rlxweb.gpu import upload_staging, wgpu_port
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import welch_engine
 from tests.fake_gpu_port import FakePort, InjectedFailure
 from tests.gpu_ports import (

@@ -12,7 +12,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu_warm_up import EMPTY_GRID
-from rlxweb.gpu.port import Dispatch
+from rlxweb.gpu.port_protocol import Dispatch
 
 
 @pytest.mark.requires_wgpu

@@ -11,7 +11,7 @@ from rlxweb.calibration.calibration_jobs import CalibrationJob
 from rlxweb.calibration.measure_engine import calibrate
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 
 
 @dataclass

@@ -27,7 +27,7 @@ from rlxweb.calibration.calibration_store import CalibrationStore, calibration_f
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.errors import CalibrationWarning, InputError
-from tests.threads import run_concurrently, start_threads
+from tests.run_in_threads import run_concurrently, start_threads
 
 POINTS = (
     MeasuredPoint("call", {}, 1_500.0, 0.1, 7),

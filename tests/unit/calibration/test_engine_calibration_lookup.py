@@ -19,7 +19,7 @@ from rlxweb.calibration.engine_calibration_lookup import (
     record_for,
 )
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.errors import (
     CalibrationWarning,
     DeviceLost,
@@ -27,7 +27,7 @@ from rlxweb.errors import (
     Unsupported,
 )
 from tests.cli_runners import run_python
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 POINTS = (
     MeasuredPoint("call", {}, 1_500.0, 0.1, 7),
@@ -84,7 +84,7 @@ def test_measuring_is_announced_once_in_one_line(
     assert output.err.count("\n") == 1
     engine = engine_identity(CPU_PLACE)[0]
     assert output.err.startswith(
-        f"rlxweb: measuring {engine} as 'cpu' once, for a few sec"
+        f"rlxweb: measuring the speed of {engine} as device 'cpu' once, for a few sec"
     )
     assert f"saved in {tmp_path}" in output.err
     assert record_for("cpu") is first
@@ -246,7 +246,7 @@ def test_next_process_reads_stored_measurement(tmp_path: Path) -> None:
     env = {"RLX_CACHE_DIR": str(tmp_path / "cache"), "RLX_CALIBRATION": "lazy"}
     first, second = (run_python("-c", program, **env) for _ in range(2))
     (line,) = first.errors
-    assert line.startswith("rlxweb: measuring NumPy")
+    assert line.startswith("rlxweb: measuring the speed of NumPy")
     assert second == replace(first, err="")
     assert first.code == 0
     assert len(CalibrationStore(tmp_path / "cache").load_all()) == 1

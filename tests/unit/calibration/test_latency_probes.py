@@ -11,7 +11,7 @@ from rlxweb.backends.protocol import LatencyProbe
 from rlxweb.calibration.measure_engine import calibrate
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.device import Device
-from rlxweb.devices.device_place import DevicePlace
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.errors import DeviceLost
 from tests.unit.calibration.fake_clock_calibration import CalibrationLab, FakeClock
 
@@ -74,7 +74,7 @@ class FakeBackendPool:
 def fake_pool(lab: CalibrationLab, monkeypatch: pytest.MonkeyPatch) -> FakeBackendPool:
     pool = FakeBackendPool(FakeLatencyProbes(lab.clock))
     monkeypatch.setattr("rlxweb.calibration.measure_engine.pool", pool)
-    monkeypatch.setattr("rlxweb.devices.device_place.pool", pool)
+    monkeypatch.setattr("rlxweb.devices.device_and_adapter.pool", pool)
     return pool
 
 

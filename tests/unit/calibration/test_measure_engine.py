@@ -29,7 +29,7 @@ from rlxweb.cost.calibration_probes import CalibrationProbe
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, parse_place
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, parse_place
 from rlxweb.errors import (
     AdapterMissing,
     DeviceError,

@@ -24,7 +24,7 @@ from rlxweb.calibration.observed_run_corrections import (
 )
 from rlxweb.errors import CalibrationWarning
 from tests.cli_runners import run_python
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 BUCKET = ("NumPy", "graph", 20, 22, 3, 12)
 OTHER_BUCKET = ("NumPy", "graph", 20, 22, 3, 13)

@@ -17,9 +17,9 @@ from rlxweb.calibration.measure_engine import BUDGET_S
 from rlxweb.calibration.profitability import NS_PER_MS, NS_PER_S, ProfitabilityPolicy
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.errors import CalibrationWarning, DeviceLost
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 
 @pytest.mark.parametrize(

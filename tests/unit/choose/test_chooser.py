@@ -27,7 +27,7 @@ from rlxweb.choose.chooser import (
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.errors import (
     DeviceLost,

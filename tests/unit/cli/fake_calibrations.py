@@ -9,13 +9,13 @@ from typing import Any
 
 from rlxweb.calibration.calibration_store import calibration_store
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.devices.device_place import (
+from rlxweb.devices.device_and_adapter import (
     CPU_PLACE,
     DevicePlace,
     engine_identity,
     parse_place,
 )
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 
 POINTS = (
     MeasuredPoint("call", {}, 1_500.0, 0.125, 11),

@@ -209,7 +209,9 @@ def test_too_large_spectrogram_is_rejected(
     monkeypatch.setattr(job, "MAX_VALUES", 1000)
     result = call("spectrogram", npy, "--fs", FS)
     check_rejected(
-        result, 2, "3 channels × 201 frequencies × 201 columns; at most 1000 values are"
+        result,
+        2,
+        "3 channels × 201 frequencies × 201 columns are 121203 values; at most 1000 ",
     )
 
 

@@ -28,8 +28,8 @@ from rlxweb.cli.calibrate_command import format_rate
 from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.devices.device_place import CPU_PLACE, engine_identity, parse_place
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.devices.device_and_adapter import CPU_PLACE, engine_identity, parse_place
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.cli_runners import CommandResult, CommandRunner, run_forked
 from tests.unit.cli.fake_calibrations import (
     POINTS,

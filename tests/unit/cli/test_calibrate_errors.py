@@ -16,7 +16,7 @@ from rlxweb.cli import calibrate_command
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.errors import DeviceLost, OutOfMemory
 from tests.cli_runners import CommandRunner, check_rejected, run_forked
 from tests.unit.cli.fake_calibrations import cpu_record, save_to_files

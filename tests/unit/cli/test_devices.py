@@ -17,7 +17,7 @@ from rlxweb.cli.main import LazyGroup
 from rlxweb.device import Device
 from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.adapter_selection import adapter_missing_error
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.cli_runners import CommandRunner, check_rejected, run_cli
 from tests.numpy_test_engine import NumpyTestEngineOpener
 from tests.pseudo_terminal import run_in_terminal

@@ -18,11 +18,11 @@ from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli import explain_command
 from rlxweb.cost import Terms
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.errors import OutOfMemory
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.rlx import estimate_welch_peaks_costs
-from rlxweb.signal.welch_job import engine_for_candidate
+from rlxweb.signal.welch_candidates import engine_for_candidate
 from tests.cli_runners import CommandResult, CommandRunner
 from tests.unit.cli.fake_calibrations import adapter_place, save_calibration
 
@@ -129,7 +129,7 @@ def test_text_names_pick_terms_and_blockers(
     assert re.match(r"      1 launch, (dispatch .*, )?compute [\d.]+ [mu]s", terms)
     assert ultra == (
         f"  ultra on {name}  excluded: this strategy averages only 1 "
-        "segment; pass min_segments=1 to allow this"
+        "segment, which requires min_segments=1"
     )
     assert rest == [
         "",

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
-from rlxweb.devices.device_place import CPU_PLACE
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.devices.device_and_adapter import CPU_PLACE
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.cli_runners import CommandResult, CommandRunner, check_rejected
 from tests.edf_bdf_recordings import write_recording
 from tests.unit.cli.fake_calibrations import adapter_place, save_calibration
@@ -118,7 +118,7 @@ def test_double_precision_is_rejected_for_float32_device(
 INVALID_ARGUMENTS = {
     "FILE and --batch": (
         ("FILE", "--fs", 9, "--batch", 4),
-        "--batch: the number of rows is read from FILE",
+        "--batch: it cannot be combined with FILE, which determines the number of rows",
     ),
     "--fs and no FILE": (("--fs", 9), "--fs: it requires a FILE"),
     "channels and no FILE": (("-c", "Cz"), "--channels: it requires a FILE"),

@@ -166,8 +166,8 @@ def test_exported_graph_of_user_module(
         ([*WELCH_ARGS[1:], "--weights", "w.npz"], "it applies only to graphs"),
         (
             [*WELCH_ARGS[1:], "--mode", "peaks"],
-            "use --mode bins; to search for maxima in the page, also use --output "
-            "power",
+            "use --mode bins; to find local maxima in your own JavaScript, also use "
+            "--output power",
         ),
         (
             [*WELCH_ARGS[1:], "--limit", "maxBuferSize=1"],

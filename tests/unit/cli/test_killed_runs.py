@@ -30,7 +30,7 @@ from tests.unit.cli.resumable_run import (
     night,
     uninterrupted_output,
 )
-from tests.waiting import next_line, wait_until
+from tests.wait_with_deadline import next_line, wait_until
 
 __all__ = ["night", "uninterrupted_output"]
 
@@ -114,7 +114,8 @@ def test_run_that_ends_before_removing_journal_loses_nothing(
         patch.setattr(Journal, "close", close)
         assert call(*WELCH_ARGS, *OUT_ARGS).code == 0
     assert Path("o.parquet").read_bytes() == uninterrupted_output
-    check_rejected(call(*WELCH_ARGS, *OUT_ARGS), 2, "5 of these 5 recordings are done")
+    message = "5 of the 5 recordings of this run are done"
+    check_rejected(call(*WELCH_ARGS, *OUT_ARGS), 2, message)
     result = call(*WELCH_ARGS, *OUT_ARGS, "--resume")
     assert "resuming: 5 of 5 recordings already done" in result.err
     assert Path("o.parquet").read_bytes() == uninterrupted_output

@@ -26,7 +26,7 @@ from tests.cli_runners import (
     running_program,
     subprocess_environment,
 )
-from tests.threads import start_threads
+from tests.run_in_threads import start_threads
 
 OUTPUTS = ("--csv", "--npz", "--json", "--plot")
 OUTPUT_NAMES = ("out.csv", "out.npz", "out.json", "out.png")

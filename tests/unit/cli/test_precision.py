@@ -13,7 +13,7 @@ import soundfile
 
 import rlxweb as rlx
 from rlxweb.errors import DTypeError, EnvironmentWarning
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.io import open_recording
 from tests.cli_runners import CommandRunner, check_rejected
 from tests.edf_bdf_recordings import write_recording

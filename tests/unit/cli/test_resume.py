@@ -73,7 +73,7 @@ def test_unfinished_run_needs_an_explicit_choice(
     run_stopped_after(2, monkeypatch, call)
     for _ in range(2):
         result = call(*WELCH_ARGS, *OUT_ARGS)
-        words = "an earlier run", "2 of these 5", "--resume to continue", "--no-resume"
+        words = "an earlier run", "2 of the 5", "--resume to continue", "--no-resume"
         check_rejected(result, 2, *words)
     assert JOURNAL_PATH.exists()
     analysed_paths: list[str] = []

@@ -99,7 +99,7 @@ def check_stopped(result: CommandResult, number: int) -> None:
         "rlxweb.cli.main",
         "rlxweb.cli.welch_command",
         "numpy._core.multiarray",
-        "rlxweb.io.npy",
+        "rlxweb.io.npy_reader",
         "matplotlib.figure",
     ],
 )

@@ -18,7 +18,7 @@ from rlxweb.io import open_recording
 from rlxweb.jobs import channel_group_power
 from tests.cli_runners import CommandRunner, check_rejected
 from tests.edf_bdf_recordings import write_recording
-from tests.numpy_references import reference_welch
+from tests.numpy_welch_peaks_reference import reference_welch
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((3, 5000)) + 0.3

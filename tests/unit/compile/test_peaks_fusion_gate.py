@@ -28,10 +28,10 @@ from rlxweb.cost.fusion_gate import (
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
 from rlxweb.errors import Unsupported, UsageError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
-from tests.unit.rlx.reference_costs import FUSION_GATES, gate_score_ns
+from tests.unit.rlx.reference_cost_formulas import FUSION_GATES, gate_score_ns
 
 WELCH_OPS = ("welch_power", "power_peaks", "welch_row_peaks")
 
@@ -137,7 +137,7 @@ def test_seed_gates_follow_the_rlx_formula(
         "readback_saved_bytes": 0,
     }
     assert decision.why.startswith(
-        f"the seed gate scores the fusion at a gain of {score:,.0f} ns, "
+        f"the seed fusion gate estimates a gain of {score:,.0f} ns, "
     )
     assert f"{min_gain:,.0f} ns" in decision.why
 
@@ -153,7 +153,7 @@ def test_measured_gate_accepts_any_gain(spelling: PeaksBuilder, rows: int) -> No
     assert decision.numbers["score_ns"] == score
     assert (
         decision.why
-        == f"the calibrated gate scores the fusion at a gain of {score:,.0f} ns, at "
+        == f"the calibrated fusion gate estimates a gain of {score:,.0f} ns, at "
         "least the required 0 ns"
     )
     if rows == 1:
@@ -184,7 +184,7 @@ def test_costlier_fused_kernel_is_not_used(spelling: PeaksBuilder) -> None:
 def test_fused_kernel_is_used_without_a_gate(spelling: PeaksBuilder) -> None:
     chosen_kernels, decision = compile_site(peaks_graph(spelling))
     assert chosen_kernels == FUSED_OPS
-    assert decision.why == "the target has no fusion gate"
+    assert decision.why == ("the target has no fusion gate, so the fusion is applied")
     assert decision.numbers["launches_saved"] == 1
 
 
@@ -384,7 +384,7 @@ def test_session_cost_mode_selects_the_gate(
         expected_kernels = SEPARATE_OPS if mode == "seed" and is_small else FUSED_OPS
         assert welch_kernels(compiled.plan) == expected_kernels
         source = "seed" if mode == "seed" else "assumed"
-        assert decision.why.startswith(f"the {source} gate scores the fusion ")
+        assert decision.why.startswith(f"the {source} fusion gate estimates ")
         assert decision.what in compiled.explain()
         results.append(compiled.run({"x": x})[0])
         compiled.close()

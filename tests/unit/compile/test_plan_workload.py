@@ -14,10 +14,10 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan_workload import plan_workload, profile_plan, step_items
 from rlxweb.compile.target import Target
-from rlxweb.cost.io_profile import GraphIoProfile
+from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.workload import Workload
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import BufferRange, Dispatch
+from rlxweb.gpu.port_protocol import BufferRange, Dispatch
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor

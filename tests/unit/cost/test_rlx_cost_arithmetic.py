@@ -36,7 +36,7 @@ from rlxweb.cost import (
 )
 from rlxweb.device import Device
 from rlxweb.errors import UsageError
-from tests.unit.rlx.reference_costs import FUSION_GATES, gate_score_ns
+from tests.unit.rlx.reference_cost_formulas import FUSION_GATES, gate_score_ns
 
 CONSTANTS = [
     (CpuCostModel.seed(), 200, 300, 3_000, 30, 30, False),

@@ -29,7 +29,7 @@ from rlxweb.cost.work_kinds import (
 )
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.errors import InputError
 from rlxweb.ir.graph import Node
 from rlxweb.ir.op import Op, registry

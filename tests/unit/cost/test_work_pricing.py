@@ -39,7 +39,7 @@ from rlxweb.cost.workload import WorkItem, Workload
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.explain import explain_decision
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.errors import UsageError
 from rlxweb.ir.tensor import Tensor
 

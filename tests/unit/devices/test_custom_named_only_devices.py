@@ -28,7 +28,7 @@ from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.choose.resolve import resolve_device, resolve_device_chain
 from rlxweb.device import Device, fastest_among, parse_device, parse_device_list
 from rlxweb.devices.availability import DeviceRow, available_devices, is_available
-from rlxweb.devices.device_place import (
+from rlxweb.devices.device_and_adapter import (
     DevicePlace,
     available_places,
     distinct_places,

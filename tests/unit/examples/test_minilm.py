@@ -13,7 +13,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import ModelError
-from rlxweb.runtime import bound_graph_cache
+from rlxweb.runtime import dynamic_shape_graph_cache
 from rlxweb.runtime.dynamic_compiled_graph import DynamicCompiledGraph
 from tests.unit.examples import tiny_sentence_encoder
 from tests.unit.examples.site_module_loader import load_site_module
@@ -103,7 +103,7 @@ def test_batches_have_few_shapes_and_every_text_once() -> None:
 
 
 def test_unused_graphs_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bound_graph_cache, "MAX_BOUND_GRAPHS", 1)
+    monkeypatch.setattr(dynamic_shape_graph_cache, "MAX_BOUND_GRAPHS", 1)
     encoder = compile_encoder()
     for _ in range(2):
         assert embed(TEXTS, encoder).shape == (7, 12)
@@ -127,7 +127,7 @@ def test_graphs_of_all_lengths_share_the_weights() -> None:
 
 def test_threads_may_share_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread closes a graph that another is running."""
-    monkeypatch.setattr(bound_graph_cache, "MAX_BOUND_GRAPHS", 1)
+    monkeypatch.setattr(dynamic_shape_graph_cache, "MAX_BOUND_GRAPHS", 1)
     texts = ["cat " * count for count in (2, 14, 25)]
     old_interval = sys.getswitchinterval()
     encoder = compile_encoder()

@@ -187,7 +187,7 @@ def test_the_demo_finds_the_same_notes(
                 {"fs": transcription.RATE, "device": "cpu"}, [song_samples.tobytes()]
             )
         )
-        assert posted[-1]["done"] == posted[-1]["of"] == demo.FOUND[1]
+        assert posted[-1]["done"] == posted[-1]["of"] == demo.ACTIVATIONS[1]
         summary, arrays = demo.notes({"settings": {}}, [])
         assert summary["count"] == len(want)
         assert arrays[3].tolist() == [note.pitch for note in want]
@@ -214,12 +214,12 @@ def test_resampling_preserves_tones(fs: int) -> None:
 
     x = tones(np.arange(int(fs * 0.4)) / fs)
     x *= np.hanning(len(x))
-    resampled_tone = demo.resampled(x, fs)
+    resampled_tone = demo.resample(x, fs)
     time = np.arange(len(resampled_tone)) / transcription.RATE
     want = tones(time) * np.interp(time, np.arange(len(x)) / fs, np.hanning(len(x)))
     np.testing.assert_allclose(resampled_tone, want, atol=1e-3)
     noise = np.cos(2 * np.pi * 15_000 * np.arange(9_000) / 48_000)
-    assert abs(demo.resampled(noise * np.hanning(9_000), 48_000)).max() < 1e-3
+    assert abs(demo.resample(noise * np.hanning(9_000), 48_000)).max() < 1e-3
 
 
 # --- MIDI -----------------------------------------------------------------------------

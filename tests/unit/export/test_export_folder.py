@@ -21,7 +21,7 @@ from rlxweb.export import binary_array_file as of_weights
 from rlxweb.export.js_runtime_files import insert_plan_types, runtime_source
 from rlxweb.export.npm_package import NpmPackage
 from rlxweb.export.web_export import ExportJob, ExportSummary, write_export
-from rlxweb.gpu.recording_port import RecordedWrite
+from rlxweb.gpu.command_recording_port import RecordedWrite
 from rlxweb.limits import Limits
 
 Write = Callable[..., ExportSummary]

@@ -20,10 +20,10 @@ from rlxweb.export.browser_graph_compilation import record_graph
 from rlxweb.export.plan_json import PlanSerializer
 from rlxweb.export.required_limits import workgroup_size, workgroup_storage_nbytes
 from rlxweb.export.web_export import ExportJob, write_export
+from rlxweb.gpu.command_recording_port import RecordedPipeline, RecordingPort
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.js_bridge_conversion import webgpu_limit
-from rlxweb.gpu.port import AdapterRequest, Dispatch
-from rlxweb.gpu.recording_port import RecordedPipeline, RecordingPort
+from rlxweb.gpu.port_protocol import AdapterRequest, Dispatch
 from rlxweb.ir.op import registry
 from rlxweb.limits import Limits, tiny_limits
 from rlxweb.smoke.random_graphs import random_graph
@@ -269,7 +269,9 @@ def test_the_recording_port_acts_like_a_browser() -> None:
 
 
 def test_params_without_a_value_are_named(export: Export) -> None:
-    with pytest.raises(InputError, match="'w', 'b' has no value; 2 of 2 params unset"):
+    with pytest.raises(
+        InputError, match="params 'w', 'b' have no value; 2 of 2 params "
+    ):
         export(_mlp())
 
 

@@ -136,7 +136,7 @@ def test_a_window_of_any_gain(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"mode": "peaks"}, Unsupported, "local maxima are found on the host"),
+        ({"mode": "peaks"}, Unsupported, "Python code finds the local maxima"),
         ({"k": 130}, UsageError, "k is 130; must be 1 to 129"),
         ({"rows": 0}, UsageError, "rows is 0"),
         (

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rlxweb.gpu import adapter_selection as choice
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.limits import Limits, tiny_limits
 from tests.cli_runners import run_python
 
@@ -153,7 +153,7 @@ from rlxweb.errors import AdapterMissing
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_libraries import list_adapters
 from rlxweb.gpu.wgpu_port import WgpuPort
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 for call in (list_adapters, lambda: run_blocking(WgpuPort().open(AdapterRequest()))):
     try:
         call()

@@ -9,8 +9,14 @@ from dataclasses import replace
 import pytest
 
 from rlxweb.errors import DeviceError, LimitExceeded
-from rlxweb.gpu import validation
-from rlxweb.gpu.port import BufferClear, BufferCopy, BufferRange, Command, Dispatch
+from rlxweb.gpu import command_validation
+from rlxweb.gpu.port_protocol import (
+    BufferClear,
+    BufferCopy,
+    BufferRange,
+    Command,
+    Dispatch,
+)
 from rlxweb.limits import Limits
 
 LIMITS = replace(
@@ -23,10 +29,10 @@ LIMITS = replace(
 )
 BIG, OTHER, UNIFORM, BACK, GONE = 1, 2, 3, 4, 99
 BUFFERS = {
-    BIG: validation.BufferFacts(16384, "storage"),
-    OTHER: validation.BufferFacts(1024, "storage"),
-    UNIFORM: validation.BufferFacts(512, "uniform"),
-    BACK: validation.BufferFacts(1024, "readback"),
+    BIG: command_validation.BufferFacts(16384, "storage"),
+    OTHER: command_validation.BufferFacts(1024, "storage"),
+    UNIFORM: command_validation.BufferFacts(512, "uniform"),
+    BACK: command_validation.BufferFacts(1024, "readback"),
 }
 ADD, SCALE, PAIR = 11, 12, 13
 LAYOUTS = {
@@ -37,7 +43,7 @@ LAYOUTS = {
 
 
 def check(command: Command) -> None:
-    validation.check_command(command, BUFFERS, LAYOUTS, LIMITS)  # type: ignore[arg-type]
+    command_validation.check_command(command, BUFFERS, LAYOUTS, LIMITS)  # type: ignore[arg-type]
 
 
 def buffer_range(buffer: int, offset: int = 0, nbytes: int = 4) -> BufferRange:
@@ -205,12 +211,12 @@ def test_invalid_buffers_are_refused(
     nbytes: int, usage: str, kind: type[DeviceError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        validation.check_buffer(nbytes, usage, LIMITS)  # type: ignore[arg-type]
+        command_validation.check_buffer(nbytes, usage, LIMITS)  # type: ignore[arg-type]
 
 
 def test_a_buffer_of_the_largest_size_is_accepted() -> None:
-    validation.check_buffer(1 << 20, "readback", LIMITS)
-    assert [validation.padded_size(n) for n in (0, 1, 4, 5)] == [4, 4, 4, 8]
+    command_validation.check_buffer(1 << 20, "readback", LIMITS)
+    assert [command_validation.padded_size(n) for n in (0, 1, 4, 5)] == [4, 4, 4, 8]
 
 
 @pytest.mark.parametrize(
@@ -226,17 +232,17 @@ def test_invalid_layouts_are_refused(
     layout: tuple[str, ...], kind: type[DeviceError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
-        validation.check_layout(layout, LIMITS)  # type: ignore[arg-type]
+        command_validation.check_layout(layout, LIMITS)  # type: ignore[arg-type]
 
 
 def test_a_uniform_does_not_count_as_storage() -> None:
-    validation.check_layout(("read", "read", "write", "uniform"), LIMITS)
+    command_validation.check_layout(("read", "read", "write", "uniform"), LIMITS)
 
 
 def test_a_write_is_split_into_words_and_a_padded_tail() -> None:
     for length in range(9):
         data = memoryview(bytes(range(1, length + 1)))
-        words, tail = validation.check_write(BIG, 4, data, BUFFERS)
+        words, tail = command_validation.check_write(BIG, 4, data, BUFFERS)
         assert words.nbytes == length // 4 * 4
         assert len(tail) == (4 if length % 4 else 0)
         assert (bytes(words) + tail).rstrip(b"\0") == bytes(data)
@@ -244,7 +250,7 @@ def test_a_write_is_split_into_words_and_a_padded_tail() -> None:
 
 def test_a_write_accepts_any_contiguous_shape() -> None:
     square = memoryview(bytes(16)).cast("f", (2, 2))
-    assert validation.check_write(BIG, 0, square, BUFFERS)[0].nbytes == 16
+    assert command_validation.check_write(BIG, 0, square, BUFFERS)[0].nbytes == 16
 
 
 @pytest.mark.parametrize(
@@ -261,7 +267,7 @@ def test_invalid_writes_are_refused(
     handle: int, offset: int, data: memoryview, message: str
 ) -> None:
     with pytest.raises(DeviceError, match=message):
-        validation.check_write(handle, offset, data, BUFFERS)
+        command_validation.check_write(handle, offset, data, BUFFERS)
 
 
 @pytest.mark.parametrize(
@@ -277,7 +283,7 @@ def test_invalid_reads_are_refused(
     handle: int, offset: int, nbytes: int, message: str
 ) -> None:
     with pytest.raises(DeviceError, match=message):
-        validation.check_read(handle, offset, nbytes, BUFFERS)
+        command_validation.check_read(handle, offset, nbytes, BUFFERS)
 
 
 @pytest.mark.parametrize(
@@ -295,11 +301,11 @@ def test_a_workgroup_too_large_is_refused(
     """An override may not make a workgroup too large, which wgpu does not check."""
     source = f"override W: u32 = 300u; @compute @workgroup_size({size}) fn main() {{}}"
     with pytest.raises(LimitExceeded, match=message):
-        validation.check_workgroup(source, constants, LIMITS)
+        command_validation.check_workgroup(source, constants, LIMITS)
 
 
 @pytest.mark.parametrize("size", ["256", "W", "16, 16", "W, 2, 2,", "UNKNOWN"])
 def test_a_workgroup_that_fits_or_is_unknown_is_accepted(size: str) -> None:
     source = f"override W : i32 = 64; @compute @workgroup_size({size}) fn main() {{}}"
-    validation.check_workgroup(source, {}, LIMITS)
-    validation.check_workgroup("no shader at all", {}, LIMITS)
+    command_validation.check_workgroup(source, {}, LIMITS)
+    command_validation.check_workgroup("no shader at all", {}, LIMITS)

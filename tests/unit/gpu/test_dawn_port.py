@@ -17,7 +17,7 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.errors import GpuTimeout, ShaderRejected
 from rlxweb.gpu import upload_staging
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest, BufferRange, Dispatch
+from rlxweb.gpu.port_protocol import AdapterRequest, BufferRange, Dispatch
 from rlxweb.gpu.wgpu_libraries import list_adapters
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.smoke.case import case_of, checked_ops

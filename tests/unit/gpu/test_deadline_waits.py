@@ -12,7 +12,7 @@ import pytest
 from rlxweb.errors import GpuTimeout
 from rlxweb.gpu import deadline_waits
 from rlxweb.gpu.deadline_waits import DeadlineWaits, wait_for_event
-from tests.threads import submitting_threads
+from tests.run_in_threads import submitting_threads
 
 
 def test_a_set_event_returns_at_once() -> None:

@@ -18,7 +18,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import (
+from rlxweb.gpu.port_protocol import (
     AdapterRequest,
     BufferClear,
     BufferCopy,

@@ -15,7 +15,7 @@ from rlxweb.gpu import adapter_selection as choice
 from rlxweb.gpu import buffer_mapping, readback, upload_staging
 from rlxweb.gpu import wgpu_port as native_port
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest, BufferCopy, BufferRange
+from rlxweb.gpu.port_protocol import AdapterRequest, BufferCopy, BufferRange
 from rlxweb.gpu.wgpu_port import MAPPED_WRITE_BYTES, WgpuPort
 from tests.gpu_ports import open_native_port
 

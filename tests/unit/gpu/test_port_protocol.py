@@ -44,7 +44,9 @@ def test_a_port_defines_exactly_the_protocol(name: str) -> None:
     """A port's verbs are its own; what it tells of its state comes from `PortBase`."""
     state_members = public_methods(GPU / "port_base.py", "PortBase")
     methods = public_methods(PORT_FILES[name], name)
-    assert state_members | methods == public_methods(GPU / "port.py", "GpuPort")
+    assert state_members | methods == public_methods(
+        GPU / "port_protocol.py", "GpuPort"
+    )
 
 
 def test_the_protocol_has_nine_methods() -> None:
@@ -53,5 +55,5 @@ def test_the_protocol_has_nine_methods() -> None:
         "open create_buffer write create_pipeline submit read time_command_lists "
         "destroy close"
     )
-    members = public_methods(GPU / "port.py", "GpuPort")
+    members = public_methods(GPU / "port_protocol.py", "GpuPort")
     assert set(members) == {*methods.split(), "facts", "compiler", "live_handles"}

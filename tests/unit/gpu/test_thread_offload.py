@@ -15,10 +15,10 @@ import pytest
 import rlxweb as rlx
 from rlxweb.cancellation import Cancelled, cancellation_scope, raise_if_cancelled
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.thread_offload import MAX_THREADS, run_in_thread
 from rlxweb.signal import welch_engine
-from tests.threads import WAIT_S, run_in_event_loop
+from tests.run_in_threads import WAIT_S, run_in_event_loop
 
 X = np.random.default_rng(1).standard_normal((3, 1000)).astype(np.float32)
 

@@ -17,7 +17,7 @@ from rlxweb.errors import (
     ShaderRejected,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import (
+from rlxweb.gpu.port_protocol import (
     AdapterRequest,
     BufferClear,
     BufferCopy,
@@ -30,7 +30,7 @@ from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.limits import Limits, tiny_limits
 from tests.cli_runners import run_python
 from tests.gpu_ports import check_closed_port, check_not_open, open_native_port
-from tests.threads import run_concurrently, submitting_threads
+from tests.run_in_threads import run_concurrently, submitting_threads
 
 ADD = """
 override WIDTH: u32 = 64;

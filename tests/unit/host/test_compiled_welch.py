@@ -13,7 +13,7 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.digital import Digital
+from rlxweb.adc_samples import Digital
 from rlxweb.errors import DTypeError
 from rlxweb.host import compiled_welch_rows
 from rlxweb.host.compiled_welch import (
@@ -33,10 +33,10 @@ from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.machine.llvm_builder import TYPE_NBYTES
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
-from rlxweb.machine.llvm_power_sums import LanePowerSums, RowPowerSums
 from rlxweb.machine.llvm_top_k_search import register_count
 from rlxweb.machine.llvm_welch_kernel import WelchKernel
-from tests.numpy_references import rank_bins
+from rlxweb.machine.llvm_welch_power_sums import LanePowerSums, RowPowerSums
+from tests.numpy_welch_peaks_reference import rank_bins
 from tests.suite_tiers import thin_out_cases
 from tests.unit.host.test_welch_spectrum import noise, relative_error
 from tests.unit.host.welch_spec_factory import resolve_spec

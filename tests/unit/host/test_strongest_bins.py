@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host import strongest_bins as peak_search
 from rlxweb.host.strongest_bins import strongest_bins
-from tests.numpy_references import rank_bins
+from tests.numpy_welch_peaks_reference import rank_bins
 
 
 @settings(max_examples=150, deadline=None)

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlxweb.backends.cpu_native_matmul_epilogue import matmul_epilogue
-from rlxweb.backends.wasm_region_codegen import region_module
+from rlxweb.backends.wasm_elementwise_codegen import region_module
 from rlxweb.host import web_worker_matmul
 from rlxweb.host.web_worker_matmul import (
     MatmulPartition,

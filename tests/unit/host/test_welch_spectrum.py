@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlxweb.errors import DTypeError, UsageError
 from rlxweb.host import welch_spectrum
 from rlxweb.host.welch_spectrum import frequencies, welch_power
-from tests.numpy_references import reference_welch
+from tests.numpy_welch_peaks_reference import reference_welch
 from tests.unit.host.welch_spec_factory import resolve_spec
 
 WINDOWS = ("hann", "boxcar", "flattop", ("tukey", 0.3), ("kaiser", 8.6))

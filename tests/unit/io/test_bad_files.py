@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.array_input import describe_type
+from rlxweb.array_coercion import describe_type
 from rlxweb.errors import RecordingError, RecordingWarning, RlxError, UsageError
 from rlxweb.io import byte_source, open_recording
 from tests.edf_bdf_recordings import EDFIO_TYPES, check_unreadable, read_with_warning

@@ -277,7 +277,7 @@ def test_counters_that_wrap_around(
     times = (first_count + 10_000 * np.arange(600, dtype=np.int64)) % 2**32
     path = write(time_us=times, x=X)
     with pytest.raises(
-        RecordingError, match=r"1 step with a decreasing.*100 Hz elsewhere"
+        RecordingError, match=r"1 negative or missing time step.*100 Hz elsewhere"
     ):
         open_recording(path)
     with pytest.raises(

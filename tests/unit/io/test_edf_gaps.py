@@ -11,7 +11,7 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
-from rlxweb.digital import Digital
+from rlxweb.adc_samples import Digital
 from rlxweb.errors import NotFinite, RecordingWarning, UsageError
 from rlxweb.io import Recording, epochs, file_limits, open_recording, prepared
 from rlxweb.io.annotations import Annotation

@@ -22,8 +22,8 @@ from rlxweb.io import (
 )
 from rlxweb.io.byte_source import open_source
 from tests.edf_bdf_recordings import check_unreadable
-from tests.memory_growth import limit_memory_growth
-from tests.unit.io.test_hdf5 import FS, X, write_hdf5
+from tests.memory_growth_limit import limit_memory_growth
+from tests.unit.io.test_hdf5_reader import FS, X, write_hdf5
 
 SECRET = b"root:x:0:0:\n" * 6
 OTHER_FILE_MESSAGE = "other file"

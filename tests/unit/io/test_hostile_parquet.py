@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlxweb.io import open_recording
-from tests.memory_growth import limit_memory_growth
+from tests.memory_growth_limit import limit_memory_growth
 
 ROWS = 4 << 20
 """Number of rows; they take 32 MB."""

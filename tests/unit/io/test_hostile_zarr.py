@@ -25,7 +25,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from rlxweb.io import file_limits, open_recording
 from tests.edf_bdf_recordings import check_unreadable
-from tests.memory_growth import limit_memory_growth
+from tests.memory_growth_limit import limit_memory_growth
 
 N = 4096
 LARGE = 64 << 20

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from rlxweb.digital import Digital
+from rlxweb.adc_samples import Digital
 from rlxweb.errors import RecordingError, Unsupported
-from rlxweb.io import open_recording, sequential_reader
+from rlxweb.io import open_recording, sequential_decoder_seeking
 from tests.edf_bdf_recordings import check_unreadable, read_with_warning, try_reading
 
 FS, N = 8000, 120_000
@@ -104,7 +104,7 @@ def test_lossy_samples_do_not_depend_on_the_read_order(
         while len(part := file.read(1 << 16, dtype="float32")):
             parts.append(part)
     whole = np.concatenate(parts).T
-    monkeypatch.setattr(sequential_reader, "MAX_CACHED_NBYTES", 1)
+    monkeypatch.setattr(sequential_decoder_seeking, "MAX_CACHED_NBYTES", 1)
     with open_recording(path) as recording:
         (group,) = recording.groups
         assert group.n_samples == N

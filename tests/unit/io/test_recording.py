@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.errors import NotFinite, RecordingError, UsageError
-from rlxweb.io import check_finite, npz, open_recording
+from rlxweb.io import check_finite, npz_reader, open_recording
 from tests.edf_bdf_recordings import EDFIO_TYPES
 
 MEBI = 1 << 20
@@ -181,7 +181,7 @@ def test_a_forked_process_reads_concurrently_with_its_parent(
 ) -> None:
     """A forked process shares the file's position, which must not matter."""
     x = np.random.default_rng(4).normal(size=(1, 200_000))
-    monkeypatch.setattr(npz, "_MAX_IN_MEMORY_NBYTES", 1000)
+    monkeypatch.setattr(npz_reader, "_MAX_IN_MEMORY_NBYTES", 1000)
     np.save(tmp_path / "a.npy", x)
     np.savez_compressed(tmp_path / "a.npz", x=x)
     with open_recording(tmp_path / name, fs=1) as recording:

@@ -311,7 +311,7 @@ def test_compatible_groups_are_merged(tmp_path: Path, kind: str) -> None:
                 (first.between(0, 9), second.between(5, 14)),
                 "starts at 0 s, the other at 0.05",
             ),
-            ((first, first), "both have a channel named 'A'"),
+            ((first, first), "both groups have a channel named 'A'"),
         ):
             with pytest.raises(UsageError, match=match):
                 save_recording(out, recording, groups=groups)

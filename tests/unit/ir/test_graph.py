@@ -36,7 +36,7 @@ def test_an_error_names_the_op_and_its_operands() -> None:
     with pytest.raises(DTypeError) as caught:
         graph.apply("add", x, y, name="residual")
     assert caught.value.doing == "add 'residual' of [4, 3] f32, [2, 3] i32"
-    assert "cast one of them" in caught.value.hint
+    assert "cast the operands to one dtype" in caught.value.hint
     with pytest.raises(ShapeError) as shaped:
         graph.add(x, graph.input("z", (2, 3)))
     assert shaped.value.doing == "add of [4, 3] f32, [2, 3] f32"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.ir.layout import Layout, row_major_strides
-from rlxweb.ir.shape import numel
+from rlxweb.ir.shape_arithmetic import numel
 
 Ints = npt.NDArray[np.int64]
 

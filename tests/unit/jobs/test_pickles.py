@@ -14,8 +14,8 @@ import pytest
 
 from rlxweb import errors
 from rlxweb.argument_hints import Advice, Blank
-from rlxweb.decision.attempt import Attempt
 from rlxweb.decision.decision import Decision
+from rlxweb.decision.device_run_attempt import Attempt
 from rlxweb.device import Device
 from rlxweb.errors import RlxError, RlxWarning, UsageError
 from rlxweb.jobs.recording_analysis import analyse_file

@@ -30,7 +30,7 @@ from rlxweb.live.live_page_server import (
     merge_factor,
 )
 from rlxweb.live.source import StreamInfo
-from rlxweb.pages.site_files import PACKAGED_SITE_DIR, read_site_file
+from rlxweb.pages.site_file_reader import PACKAGED_SITE_DIR, read_site_file
 from rlxweb.signal.band_power import band_power_of
 from rlxweb.signal.stream_frame import LazyMean
 from tests.cli_runners import ROOT

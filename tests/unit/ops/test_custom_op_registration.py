@@ -20,7 +20,7 @@ from rlxweb.errors import (
     ShapeError,
     Unsupported,
 )
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, HostOnly

@@ -16,7 +16,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import ConcatLowering, View
 from rlxweb.ir.op import registry
-from tests.unit.ops.single_op import build_op, run
+from tests.unit.ops.single_op_runner import build_op, run
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 

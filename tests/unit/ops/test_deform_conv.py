@@ -8,7 +8,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import AttributeRefused, ShapeError
 from tests.engines_under_test import reference_outputs
-from tests.unit.ops.single_op import build_op, run
+from tests.unit.ops.single_op_runner import build_op, run
 
 
 def test_integer_offsets_shift_the_image() -> None:

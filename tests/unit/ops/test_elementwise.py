@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlxweb.errors import DTypeError, ShapeError
-from tests.unit.ops.single_op import build_op, run
+from tests.unit.ops.single_op_runner import build_op, run
 
 NUMPY = {
     "add": np.add,
@@ -147,7 +147,8 @@ def test_two_dtypes_are_refused_with_both_named(name: str) -> None:
         build_op(name, (2,), ((2,), "i32"))
     assert str(raised.value) == (
         f"{name} of [2] f32, [2] i32: the operands are f32 and i32; all operands "
-        "must have the same dtype; dtypes are not promoted; cast one of them"
+        "must have the same dtype; dtypes are not promoted; cast the operands to one "
+        "dtype"
     )
 
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops import fft_by_matmul as compose
 from rlxweb.rlx import Graph as RlxGraph
 from tests.engines_under_test import Array, engine
-from tests.unit.ops.single_op import build_op, run, run_composition
+from tests.unit.ops.single_op_runner import build_op, run, run_composition
 
 NORMS = ("backward", "ortho", "forward")
 ALLOWED = ("allowed: backward", *NORMS[1:], "none")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import AttributeRefused, ShapeError
-from tests.unit.ops.single_op import build_op, run
+from tests.unit.ops.single_op_runner import build_op, run
 
 Box = tuple[float, ...]
 

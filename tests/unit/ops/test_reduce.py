@@ -21,7 +21,7 @@ from rlxweb.recipes.reduce_plans import (
     invocations_per_output,
     plan_reduction,
 )
-from tests.unit.ops.single_op import build_op, run
+from tests.unit.ops.single_op_runner import build_op, run
 
 REDUCTIONS = ("sum", "mean", "max", "min", "prod")
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=5, min_side=1, max_side=4)

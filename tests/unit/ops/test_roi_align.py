@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlxweb.errors import AttributeRefused, IndexRefused, ShapeError
-from tests.unit.ops.single_op import build_op, run
+from tests.unit.ops.single_op_runner import build_op, run
 
 
 def weighted_neighbours(image: Any, y: float, x: float) -> list[float]:

@@ -14,9 +14,9 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import KernelDispatch
 from rlxweb.ir.op import registry
-from rlxweb.ir.shape import Shape
+from rlxweb.ir.shape_arithmetic import Shape
 from tests.engines_under_test import Array
-from tests.unit.ops.single_op import (
+from tests.unit.ops.single_op_runner import (
     build_op,
     op_composition,
     op_kernel_plan,

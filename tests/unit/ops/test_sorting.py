@@ -17,7 +17,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.recipes.merge_sort_kernel_variants import BLOCK_SIZE, MergeSortPlanner
 from rlxweb.recipes.sort_searchsorted_plans import SortLines, plan_sort
 from tests.engines_under_test import reference_outputs
-from tests.unit.ops.single_op import build_op, run, run_composition
+from tests.unit.ops.single_op_runner import build_op, run, run_composition
 
 NAN = np.nan
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from rlxweb.errors import AttributeRefused, DTypeError
-from tests.unit.ops.single_op import build_op, run
+from tests.unit.ops.single_op_runner import build_op, run
 
 X = np.concatenate([np.linspace(-6, 6, 1201), [-1e-9, 1e-9, 50, -50]])
 UNIT_INTERVAL = np.linspace(-1, 1, 801)

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
 from tests.engines_under_test import Array
-from tests.numpy_references import rank_bins, reference_welch
-from tests.unit.ops.single_op import build_op, run, run_composition
+from tests.numpy_welch_peaks_reference import rank_bins, reference_welch
+from tests.unit.ops.single_op_runner import build_op, run, run_composition
 
 
 def make_signal(rows: int, width: int) -> Array:

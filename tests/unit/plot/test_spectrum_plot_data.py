@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rlxweb.pages.site_files import PACKAGED_SITE_DIR
+from rlxweb.pages.site_file_reader import PACKAGED_SITE_DIR
 from rlxweb.plot import font_selection
 from rlxweb.plot.font_selection import FontSelection
 from rlxweb.plot.frequency_axis import log_tick_values
@@ -19,7 +19,7 @@ from rlxweb.plot.spectrum_plot_data import (
     merge_into_columns,
     power_levels,
 )
-from rlxweb.results.units import frequency_decimals
+from rlxweb.results.power_units import frequency_decimals
 from tests.cli_runners import ROOT
 
 

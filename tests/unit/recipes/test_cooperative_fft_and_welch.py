@@ -26,8 +26,8 @@ from rlxweb.recipes.fft_cooperative_wgsl import (
 )
 from rlxweb.recipes.fft_plans import plan_complex_fft
 from rlxweb.recipes.welch_cooperative_kernel_variants import cooperative_welch_planner
-from tests.lanes.bank_shift_search import count_workgroup
-from tests.lanes.kernel_runner import run_plan
+from tests.lanes.fft_bank_conflict_search import count_workgroup
+from tests.lanes.kernel_plan_interpreter import run_plan
 
 Array = Any
 FFT_SIZES = (8, 12, 16, 27, 32, 48, 64, 96, 100, 128, 243, 256, 384, 512)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import registry
-from rlxweb.kernels.kernel_launch import build_launches
+from rlxweb.kernels.kernel_launch_records import build_launches
 from rlxweb.limits import Limits, tiny_limits
 from rlxweb.recipes import fft_arithmetic as plan
 from rlxweb.recipes import fft_kernel_variants as fft
@@ -24,7 +24,7 @@ from rlxweb.recipes import fft_plans as calls
 from rlxweb.recipes import welch_workgroup_kernel_variants as welch
 from rlxweb.recipes.butterfly import WgslButterflyBuilder
 from rlxweb.recipes.fft_in_place_wgsl import digit_reversed_cell, root_powers
-from tests.unit.ops.single_op import tensor_types
+from tests.unit.ops.single_op_runner import tensor_types
 
 
 @given(st.integers(1, 5000))

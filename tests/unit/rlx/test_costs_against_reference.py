@@ -12,7 +12,7 @@ from rlxweb.cost import CpuCostModel, profile_graph_io
 from rlxweb.cost.rlx_welch_costs import fft_graph_counts, fused_graph_counts
 from rlxweb.device import Device
 from rlxweb.rlx import WelchPeakParams
-from tests.unit.rlx import reference_costs as plain
+from tests.unit.rlx import reference_cost_formulas as plain
 
 SIZE_STRATEGIES = {
     "batch": st.integers(1, 20_000) | st.sampled_from([511, 512, 2047, 2048, 8192]),

@@ -13,9 +13,9 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import InputError, SessionClosed, ShapeError
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.gpu_ports import open_native_port
-from tests.threads import run_in_event_loop
+from tests.run_in_threads import run_in_event_loop
 
 SHAPE = (5, 7)
 

@@ -67,14 +67,14 @@ def test_explain_lists_device_data(compiled: Any) -> None:
     assert "lie" not in compiled.explain()
     compiled.run({"x": compiled.put(X)}, keep=(1,))
     message = (
-        "last run: inputs already on the device: 'x'; positions of the outputs kept on "
-        "the device: 1"
+        "inputs already on the device in the last run: 'x'; outputs kept on the "
+        "device, by position: 1"
     )
     assert message in compiled.explain()
     (mean, _) = compiled.run({"x": X}, keep=True)
     assert (
-        "inputs already on the device: none; positions of the outputs kept on the "
-        "device: 0, 1" in compiled.explain()
+        "inputs already on the device in the last run: none; outputs kept on the "
+        "device, by position: 0, 1" in compiled.explain()
     )
     compiled.set_param("mean", mean)
     assert "params stored only on the device: 'mean'" in compiled.explain()

@@ -28,7 +28,7 @@ from rlxweb.limits import tiny_limits
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage
 from tests.cli_runners import run_python
-from tests.threads import run_concurrently, run_in_event_loop
+from tests.run_in_threads import run_concurrently, run_in_event_loop
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 DEVICES = ["cpu", pytest.param("vulkan", marks=pytest.mark.requires_wgpu)]

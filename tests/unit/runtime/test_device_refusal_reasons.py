@@ -28,7 +28,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.adapter_selection import adapter_missing_error
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.runtime.device_benchmark import benchmark_devices
 from tests.unit.runtime.fake_machine import (
     FakeEngine,

@@ -27,7 +27,7 @@ from rlxweb.errors import (
 )
 from rlxweb.ir.lowering import HostOnly
 from rlxweb.ir.op import registry
-from rlxweb.runtime import bound_graph_cache
+from rlxweb.runtime import dynamic_shape_graph_cache
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from tests.op_factory import make_op
 
@@ -78,7 +78,12 @@ def compiled(request: pytest.FixtureRequest) -> Iterator[CompiledGraph]:
 def test_run_binds_sizes_from_inputs(compiled: CompiledGraph) -> None:
     for sizes in ((2, 3), (1, 1), (5, 2), (2, 3), (64, 33)):
         check_run(compiled, *sizes)
-    assert compiled.cache_info() == (1, 4, bound_graph_cache.MAX_BOUND_GRAPHS, 4)
+    assert compiled.cache_info() == (
+        1,
+        4,
+        dynamic_shape_graph_cache.MAX_BOUND_GRAPHS,
+        4,
+    )
     assert "n=64, m=33" in compiled.explain()
     assert "compiled for 4 sets of sizes (at most 16 are kept)" in compiled.explain()
 
@@ -116,7 +121,7 @@ def test_binding_cache_is_bounded(
     compiled: CompiledGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the most recent bindings are cached; eviction keeps the params."""
-    monkeypatch.setattr(bound_graph_cache, "MAX_BOUND_GRAPHS", 2)
+    monkeypatch.setattr(dynamic_shape_graph_cache, "MAX_BOUND_GRAPHS", 2)
     for n in (1, 2, 1, 3, 1):
         check_run(compiled, n, 2)
     assert compiled.cache_info() == (2, 3, 2, 2)

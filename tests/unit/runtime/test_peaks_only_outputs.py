@@ -14,8 +14,8 @@ from rlxweb.device import Device
 from rlxweb.errors import UnknownDevice, VerifyError
 from rlxweb.ir.tensor import Tensor
 from rlxweb.rlx import WelchPeakParams, select_peaks_only_outputs
-from tests.numpy_references import rank_bins, reference_welch
-from tests.unit.rlx.reference_costs import FUSION_GATES, gate_score_ns
+from tests.numpy_welch_peaks_reference import rank_bins, reference_welch
+from tests.unit.rlx.reference_cost_formulas import FUSION_GATES, gate_score_ns
 
 DEVICES = [d for d in Device if d is not Device.CPU]
 
@@ -93,7 +93,8 @@ def test_gate_decides_on_replacing_the_spectrum(device: Device, n: int, k: int) 
         assert decision.why == (
             "the peaks replace the spectrum"
             if is_replaced
-            else "the fusion gate predicts too small a saving, so the spectrum stays"
+            else "the fusion gate predicts too small a saving, so the spectrum stays "
+            "an output"
         )
 
 

@@ -16,7 +16,7 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.cost.roofline import ProfileEntry
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.errors import (
     DeviceLost,
     InputError,
@@ -25,7 +25,7 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import TIMESTAMP_FEATURE, AdapterRequest
+from rlxweb.gpu.port_protocol import TIMESTAMP_FEATURE, AdapterRequest
 from rlxweb.runtime.profile import Profile, profile_program
 from tests.fake_gpu_port import InjectedFailure
 from tests.gpu_ports import (
@@ -36,7 +36,7 @@ from tests.gpu_ports import (
     shader_source,
 )
 from tests.numpy_test_engine import NumpyTestEngine
-from tests.threads import run_in_event_loop
+from tests.run_in_threads import run_in_event_loop
 
 X = np.linspace(-2, 2, 64 * 32, dtype=np.float32).reshape(64, 32)
 W = np.linspace(-1, 1, 32 * 16, dtype=np.float32).reshape(32, 16)

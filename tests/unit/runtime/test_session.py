@@ -28,7 +28,7 @@ from rlxweb.errors import (
 from rlxweb.ir.dtype import DType
 from rlxweb.limits import tiny_limits
 from rlxweb.runtime.compiled_graph import CompiledGraph
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
@@ -72,6 +72,15 @@ def test_a_param_without_value_is_named() -> None:
     compiled_graph = Session("cpu").compile(layer_graph())
     with pytest.raises(InputError, match="param 'w' has no value; 1 of 1 params unset"):
         compiled_graph.run({"x": X})
+
+
+def test_all_params_without_a_value_are_named() -> None:
+    """Several unset params are named in one sentence."""
+    graph = Graph("affine")
+    x, w, b = graph.input("x", 2), graph.param("w", 2), graph.param("b", 2)
+    graph.set_outputs([x * w + b])
+    with pytest.raises(InputError, match="params 'b', 'w' have no value; 2 of 2"):
+        Session("cpu").compile(graph).run({"x": [1.0, 2.0]})
 
 
 def test_params_are_checked_like_inputs(compiled: CompiledGraph) -> None:

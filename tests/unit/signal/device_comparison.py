@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 
 
 def assert_close(got: Any, want: Any, max_error: float = 1e-12) -> None:

@@ -16,12 +16,12 @@ from rlxweb.choose.chooser import DevicePick
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.decision.candidate import Candidate
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest, DeviceFacts
+from rlxweb.gpu.port_protocol import AdapterRequest, DeviceFacts
 from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.welch_candidates import WelchJob, engine_for_candidate
 from rlxweb.signal.welch_engine import WelchEngine
-from rlxweb.signal.welch_job import WelchJob, engine_for_candidate
 from tests.fake_gpu_port import FakePort, InjectedFailure
 
 DEVICE_LABEL = "tpu"

@@ -12,12 +12,12 @@ import rlxweb as rlx
 from rlxweb.device import Device
 from rlxweb.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import welch_engine
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_engine import NUMPY_ENGINE, GraphExecution, device_engine
-from tests.threads import run_in_event_loop
+from tests.run_in_threads import run_in_event_loop
 from tests.unit.signal.device_comparison import adapter_arguments
 from tests.unit.signal.fake_gpu import FakeGpu
 

@@ -123,7 +123,7 @@ def test_flat_and_missing_rows(rng: np.random.Generator) -> None:
     [
         ({"a": (50, 70)}, "band 'a' ends at 70 Hz; half the sampling rate is 64 Hz"),
         ({"a": (3, 2)}, r"band 'a' is \(3, 2\); expected two edges in Hz"),
-        ({"a": 5}, "an edge of band 'a' is nan"),
+        ({"a": 5}, "band 'a' is 5; expected two edges in Hz"),
         (
             {"a": (1, 1.01)},
             "0.01 Hz wide; must be at least as wide as the spacing of the bins, "

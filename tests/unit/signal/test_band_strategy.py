@@ -12,7 +12,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.errors import Inexact, UsageError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import band_strategy
 from rlxweb.signal.spectrum_accuracy import spectrum_error
 from tests.unit.signal.device_comparison import adapter_arguments
@@ -234,7 +234,7 @@ def test_nan_rows_are_propagated() -> None:
 @pytest.mark.requires_wgpu
 def test_rows_on_a_device_are_not_decimated() -> None:
     device_rows = rlx.put(noise(), device="gpu")
-    with pytest.raises(rlx.RlxError, match="are already on a device"):
+    with pytest.raises(rlx.RlxError, match="but must be in host memory"):
         rlx.welch_peaks(
             device_rows, **BAND_OPTIONS, strategy="band", max_error=MAX_ERROR
         )

@@ -18,9 +18,9 @@ from rlxweb.backends import library_detection
 from rlxweb.backends.registry import clear_detection_caches
 from rlxweb.calibration.observed_run_corrections import corrections
 from rlxweb.choose.chooser import choose_fastest, choose_place
-from rlxweb.choose.recent_picks import PickCache
+from rlxweb.choose.device_pick_cache import PickCache
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.errors import (
     AdapterMissing,
     DeviceLost,
@@ -30,10 +30,10 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal.batch_size_crossover import welch_candidates
 from tests.fake_gpu_port import InjectedFailure
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 from tests.unit.signal.fake_gpu import (
     CPU_AND_GPU,
     ENGINE_NAME,
@@ -339,7 +339,7 @@ def test_row_operation_runs_have_their_own_corrections(
     """
     now = iter(range(0, 10**12, 1_000_000))
     monkeypatch.setattr(
-        "rlxweb.signal.row_operations.perf_counter_ns", lambda: next(now)
+        "rlxweb.signal.row_operation_runner.perf_counter_ns", lambda: next(now)
     )
     notes: list[Any] = []
     monkeypatch.setattr(corrections, "record_run", lambda *note: notes.append(note))

@@ -20,7 +20,7 @@ import rlxweb as rlx
 from rlxweb.errors import DTypeError, NotFinite, RlxError, ShapeError, UsageError
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage
-from tests.threads import run_in_event_loop
+from tests.run_in_threads import run_in_event_loop
 
 X = np.random.default_rng(3).standard_normal((2, 600))
 MASKED = np.ma.MaskedArray(X, np.zeros(X.shape, bool))
@@ -175,7 +175,7 @@ def test_odd_values_are_accepted_or_refused_with_our_errors(
         ({"fs": 2**2000}, "it must be finite"),
         ({"axis": 0.0}, "axis is 0.0; it must be a whole number"),
         ({"axis": True}, "axis is True; it must be a whole number"),
-        ({"axis": 2}, "axis 2 is outside rank 2"),
+        ({"axis": 2}, "axis 2 does not exist in an array of rank 2"),
         ({"window": np.full(64, np.nan), "nperseg": 64}, "nan at sample 0; 64 of 64"),
         ({"window": np.r_[1, np.inf], "nperseg": 2}, "inf at sample 1; 1 of 2"),
         ({"adapter": 3}, "adapter: got 3"),

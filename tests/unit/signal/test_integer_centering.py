@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlxweb as rlx
+from rlxweb.adc_samples import Digital
 from rlxweb.device import Device
-from rlxweb.digital import Digital
 from rlxweb.errors import DTypeError, ShapeError, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.io import open_recording

@@ -11,7 +11,7 @@ from rlxweb.errors import UsageError
 from rlxweb.host.welch_spectrum import frequencies, welch_power
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_request import PRESETS
-from tests.numpy_references import reference_welch
+from tests.numpy_welch_peaks_reference import reference_welch
 
 X = np.random.default_rng(5).standard_normal((3, 2000)) + 3.0
 

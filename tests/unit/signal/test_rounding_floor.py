@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.spectrum_peaks import find_spectrum_peaks
 from rlxweb.signal.welch_blockwise_average import WelchAverage
-from tests.threads import run_in_event_loop
+from tests.run_in_threads import run_in_event_loop
 
 FS = 256.0
 T = np.arange(int(12 * FS)) / FS

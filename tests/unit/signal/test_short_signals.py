@@ -17,7 +17,7 @@ import scipy.signal
 
 import rlxweb as rlx
 from rlxweb.errors import RlxError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.windows import get_window
@@ -443,6 +443,6 @@ def test_errors_name_the_missing_part() -> None:
             rlx.aperiodic(rlx.welch(np.zeros((0, 4)), FS))
     with pytest.raises(
         RlxError,
-        match="frequency 1 is 2 Hz, frequency 2 is 1 Hz; frequencies must increase",
+        match=r"f\[1\] is 2 Hz, but f\[2\] is 1 Hz; frequencies must increase",
     ):
         rlx.band_power_of([0.0, 2.0, 1.0], [1.0, 1.0, 1.0], {"a": (0, 1)})

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RlxError, ShapeError, Unsupported, UsageError
-from rlxweb.gpu.port import AdapterRequest
-from tests.threads import run_in_event_loop
+from rlxweb.gpu.port_protocol import AdapterRequest
+from tests.run_in_threads import run_in_event_loop
 from tests.unit.signal.device_comparison import adapter_arguments, assert_close
 
 
@@ -115,8 +115,8 @@ def test_more_overlap_than_a_device_adds_up(
     z = rlx.stft(x, nperseg=64, noverlap=63).values
     with pytest.raises(
         Unsupported,
-        match="64 segments overlap at a sample, but every device except the CPU "
-        "supports at most 32",
+        match="64 segments overlap at each sample, but every device except the CPU "
+        "supports at most 32 overlapping segments",
     ):
         rlx.istft(z, nperseg=64, noverlap=63, **adapter_arguments(adapter))
     assert_close(rlx.istft(z, nperseg=64, noverlap=63, n=300).x, x, 1e-5)

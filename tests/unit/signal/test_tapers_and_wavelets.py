@@ -15,10 +15,10 @@ from scipy.signal import windows
 
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RlxError, UsageError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import tapers
 from rlxweb.signal.tapers import dpss
-from tests.threads import run_in_event_loop
+from tests.run_in_threads import run_in_event_loop
 from tests.unit.signal.device_comparison import adapter_arguments, assert_close
 
 mne.set_log_level("ERROR")

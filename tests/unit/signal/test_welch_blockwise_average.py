@@ -19,15 +19,15 @@ from rlxweb.backends.pool import pool
 from rlxweb.choose.chooser import DevicePick
 from rlxweb.decision.decision import Decision
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.errors import DeviceLost, DTypeError, UsageError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage
 from rlxweb.signal.welch_candidate_runner import PickedEngine
+from rlxweb.signal.welch_candidates import WelchJob
 from rlxweb.signal.welch_engine import WelchEngine, device_engine
-from rlxweb.signal.welch_job import WelchJob
 from tests.engines_under_test import Array
 from tests.fake_gpu_port import InjectedFailure
 from tests.unit.host.welch_spec_factory import resolve_spec

@@ -12,7 +12,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.errors import DTypeError, NotFinite, RlxError, UsageError
 from rlxweb.signal import welch_peaks_argument_cache
-from rlxweb.signal.compiled_single_pass import single_pass_kernel
+from rlxweb.signal.compiled_welch_single_pass import single_pass_kernel
 from rlxweb.signal.row_preparation import prepare_rows
 
 X = np.random.default_rng(3).standard_normal((6, 1024)).astype(np.float32)

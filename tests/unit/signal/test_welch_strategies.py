@@ -23,7 +23,7 @@ from rlxweb.cost.welch_model import WelchSize, column_values
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.device import Device
-from rlxweb.devices.device_place import CPU_PLACE, DevicePlace
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.errors import (
     AdapterMissing,
     DeviceLost,
@@ -31,17 +31,17 @@ from rlxweb.errors import (
     UsageError,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.strongest_bins import strongest_bins
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
-from rlxweb.signal import welch_engine, welch_job
+from rlxweb.signal import welch_candidates, welch_engine
 from rlxweb.signal.fused_device_strategy import FUSED
 from rlxweb.signal.welch_engine import device_engine
 from rlxweb.signal.welch_peaks_result import WelchPeaks
 from rlxweb.signal.welch_strategy import WelchEstimate
 from tests.fake_gpu_port import InjectedFailure
-from tests.numpy_references import reference_welch
+from tests.numpy_welch_peaks_reference import reference_welch
 from tests.unit.signal.fake_gpu import (
     CPU_SPEED,
     DEVICE_LABEL,
@@ -227,7 +227,7 @@ def test_registered_strategy_is_used(
         make_engine=lambda candidate, job: welch_engine.NUMPY_ENGINE,
         blocker="",
     )
-    monkeypatch.setitem(welch_job.STRATEGIES, "fused", fake_strategy)
+    monkeypatch.setitem(welch_candidates.STRATEGIES, "fused", fake_strategy)
     profitability_policy.add_job(1e9)  # work enough to look at other devices
     x = noise(60, 1152)
     for strategy in ("auto", "fused"):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.errors import NotFinite, RlxError, UsageError
-from rlxweb.gpu.port import AdapterRequest
-from tests.threads import run_in_event_loop
+from rlxweb.gpu.port_protocol import AdapterRequest
+from tests.run_in_threads import run_in_event_loop
 from tests.unit.signal.device_comparison import adapter_arguments, assert_close
 
 FS = 100.0
@@ -296,9 +296,9 @@ def test_one_channel_and_integers(rng: np.random.Generator) -> None:
         ({"k": 99}, "k is 99; must be 1 to 33"),
         ({"noverlap": 64}, "WelchStream: noverlap"),
         ({"average": "median"}, "average is 'median'"),
-        ({"average": "last"}, "average='last' requires the argument last"),
+        ({"average": "last"}, "average='last' requires the argument 'last'"),
         ({"average": "last", "last": 0}, "last is 0; must be at least 1"),
-        ({"half_life": 3}, "half_life does not apply to average='all'"),
+        ({"half_life": 3}, "'half_life' does not apply to average='all'"),
         ({"average": "exponential", "half_life": 0}, "half_life is 0 s"),
         ({"nan": "drop"}, "nan is 'drop'"),
         ({"fmin": 60}, "there is no bin at or above 60 Hz"),

@@ -13,10 +13,10 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.errors import DTypeError
-from rlxweb.gpu.port import AdapterRequest
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal.device_stream_average import MAX_FLOAT32_SEGMENTS
 from rlxweb.signal.stream_average import MAX_DEVICE_SEGMENTS
-from tests.threads import run_in_event_loop
+from tests.run_in_threads import run_in_event_loop
 from tests.unit.signal.device_comparison import adapter_arguments, assert_close
 
 FS = 100.0

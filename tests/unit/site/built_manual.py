@@ -26,8 +26,8 @@ REQUIRED_PACKAGES = ("mkdocs", "material", "mkdocstrings")
 
 
 def import_mkdocs() -> None:
-    """Import the packages that build the manual; tests/missing_libraries.py handles
-    missing ones.
+    """Import the packages that build the manual; tests/skip_missing_libraries.py
+    handles missing ones.
     """
     for name in REQUIRED_PACKAGES:
         import_module(name)

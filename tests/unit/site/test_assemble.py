@@ -13,8 +13,8 @@ from assembly import bytecode
 from assembly.bytecode import BYTECODE_PACKAGE
 from assembly.errors import SiteError
 from assembly.hashing import copy_atomically
-from assembly.manual import build_manual, copy_folder
-from assembly.pyodide_files import FileSources
+from assembly.manual_build import build_manual, copy_folder
+from assembly.pyodide_downloads import FileSources
 from assembly.wheel import build_wheel, hash_tagged_name
 
 from tests.built_site_fixture import ROOT

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from rlxweb.backends import cpu_numpy_regions, webgpu_input_bindings
+from rlxweb.backends import cpu_numpy_elementwise, webgpu_input_bindings
 from rlxweb.calibration.profitability import NS_PER_MS, NS_PER_S, ProfitabilityPolicy
 from rlxweb.cli.peaks_parquet import MIN_GROUP_ROWS
 from rlxweb.dask import cluster_clients, task_packing
@@ -22,7 +22,7 @@ from rlxweb.host import (
     result_buffer_pool,
     welch_spectrum,
 )
-from rlxweb.io import chunked_reader, http_ranges, npz, read_ahead
+from rlxweb.io import chunked_array_reader, http_ranges, npz_reader, read_ahead
 from rlxweb.live import continuous_analysis, latest_update, lsl_source
 from rlxweb.pages import local_server
 from rlxweb.signal import band_power
@@ -64,7 +64,7 @@ DOCUMENTED_CONSTANTS = [
         "is kept, # MiB at most",
         result_buffer_pool.MAX_POOLED_BYTES / MIB,
     ),
-    (_COMPILED_PAGE, "in blocks of # elements", cpu_numpy_regions._BLOCK_ELEMENTS),
+    (_COMPILED_PAGE, "in blocks of # elements", cpu_numpy_elementwise._BLOCK_ELEMENTS),
     (_COMPILED_PAGE, "elements, of # on threads", array_tiles.TILE_ELEMENTS),
     (
         _COMPILED_PAGE,
@@ -105,7 +105,7 @@ DOCUMENTED_CONSTANTS = [
     (
         "howto/remote-files.md",
         "up to # GiB |",
-        npz.file_limits.CHECKSUM_NBYTES / (1 << 30),
+        npz_reader.file_limits.CHECKSUM_NBYTES / (1 << 30),
     ),
     (
         "howto/remote-files.md",
@@ -116,7 +116,7 @@ DOCUMENTED_CONSTANTS = [
     (
         "reference/files.md",
         "where # MiB hold them",
-        chunked_reader.MAX_CACHED_NBYTES / MIB,
+        chunked_array_reader.MAX_CACHED_NBYTES / MIB,
     ),
     ("security.md", "At most # connections", local_server._MAX_CONNECTIONS),
     ("security.md", "connections and # viewers", latest_update.MAX_VIEWERS),

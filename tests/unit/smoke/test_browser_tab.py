@@ -213,7 +213,7 @@ def test_pyodide_is_found_in_a_site_and_alone(pyodide: Path) -> None:
     assert find_pyodide_folder(str(pyodide)) == pyodide
     assert find_pyodide_folder(str(pyodide.parent)) == pyodide
     for name, message in (
-        ("numpy-2.whl", "the NumPy file numpy-2.whl is missing"),
+        ("numpy-2.whl", "the NumPy wheel numpy-2.whl is missing"),
         ("pyodide.asm.wasm", "pyodide.asm.wasm is missing"),
     ):
         (pyodide / name).unlink()

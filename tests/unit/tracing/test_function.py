@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from tests.threads import run_concurrently
+from tests.run_in_threads import run_concurrently
 
 X = np.random.default_rng(3).normal(size=(6, 4)).astype("f4")
 Point = namedtuple("Point", "left right")

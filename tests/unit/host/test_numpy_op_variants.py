@@ -1,0 +1,96 @@
+"""The CPU's table of faster variants: valid entries, and none that changes a result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlxweb.backends.cpu import CpuBackend
+from rlxweb.host.cache_blocked_ops import is_large
+from rlxweb.host.numpy_op_variants import NUMPY_VARIANTS, ArrayVariant
+from rlxweb.ir.op import TensorType, registry
+from tests.engines_under_test import Engine, engine
+from tests.ops.op_cases import OpCase, sample_cases, view_cases
+from tests.ops.test_agreement import case_failures
+
+VARIANTS_BY_OP = {row.op: row for row in NUMPY_VARIANTS}
+
+
+@pytest.fixture(autouse=True)
+def enable_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enable the variants that WebAssembly adds when compilation is on."""
+    monkeypatch.setenv("RLX_FAST", "background")
+
+
+def can_run_case(variant: ArrayVariant, case: OpCase) -> bool:
+    """Return whether the variant's gate accepts a case."""
+    node = case.graph.node(case.graph.outputs[0])
+    types = tuple(case.graph.node(i).type for i in node.inputs)
+    return variant.can_run(types, node.type, node.attrs)
+
+
+def accept_floats(inputs: tuple[TensorType, ...], out: TensorType, attrs: Any) -> bool:
+    """Gate that accepts floats of any size."""
+    return inputs[0].dtype.is_float
+
+
+def test_variants_have_distinct_names_and_registered_ops() -> None:
+    """A variant of an unregistered op would never run, and nobody would notice."""
+    names = [variant.name for variant in NUMPY_VARIANTS]
+    assert len(set(names)) == len(names) == len(VARIANTS_BY_OP)
+    assert all(op in registry for op in VARIANTS_BY_OP)
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [row for row in NUMPY_VARIANTS if row.gate is not is_large],
+    ids=lambda row: row.name,
+)
+def test_some_sample_runs_the_variant(variant: ArrayVariant) -> None:
+    """No gate raises, and the agreement tests have a sample that each gate accepts.
+
+    But for parts of what is larger than any sample: `test_cache_blocked_ops.py` has
+    some.
+    """
+    assert any([can_run_case(variant, case) for case in sample_cases(variant.op)])
+
+
+@pytest.mark.parametrize("op", sorted(VARIANTS_BY_OP))
+def test_a_variant_is_right_for_every_sample(op: str) -> None:
+    """A gate's size limit is about speed, not correctness."""
+    variant = replace(VARIANTS_BY_OP[op], gate=accept_floats)
+    engine_under_test = Engine("NumPy, every gate open", CpuBackend(variants=[variant]))
+    assert case_failures(engine_under_test, sample_cases(op)) == []
+    assert case_failures(engine_under_test, view_cases(op)) == []
+
+
+def sample_outputs(op: str, variants: bool) -> list[np.ndarray]:
+    """The op's results on all its samples."""
+    engine_under_test = engine(None, variants=variants)
+    return [
+        engine_under_test.run(case.graph, case.feeds)[0] for case in sample_cases(op)
+    ]
+
+
+@pytest.mark.parametrize("op", ["frame", "power_peaks", "topk"])
+def test_ops_without_rounding_are_bit_identical(op: str) -> None:
+    """Searches and views give the same bits with and without the variant."""
+    with_variants, without = sample_outputs(op, True), sample_outputs(op, False)
+    for got, want in zip(with_variants, without, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("op", ["power_peaks", "topk"])
+def test_searches_rank_nan_and_infinity_as_the_references_do(op: str) -> None:
+    """Searches rank NaN and infinity as the references do, also next to other rows."""
+    rng = np.random.default_rng(5)
+    x = rng.choice([-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan], (70, 40))
+    x = np.where(np.arange(70)[:, None] % 2, x, rng.normal(size=x.shape))
+    op_record, variant = registry.get(op), VARIANTS_BY_OP[op]
+    for k in (1, 7, 40):
+        got, want = variant.run({"k": k}, x), op_record.reference(np, {"k": k}, x)
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == want.dtype
