@@ -211,7 +211,8 @@ class Backend(ABC):
         raise Unsupported(
             f"get param '{name}'",
             f"{self.name} cannot return params",
-            hint="compile the graph for device 'cpu' and set the param there",
+            hint="keep your own copy of the value, or compile the graph for device "
+            "'cpu', which can return params",
         )
 
     @abstractmethod

@@ -138,8 +138,8 @@ class TracedCallReplayer:
         }:
             raise FormatViolation(
                 f"{subject} is {shown(data)}",
-                "expected an object with the keys method, args, named and made, and "
-                "for a param also tensor",
+                "expected an object with the keys 'method', 'args', 'named' and "
+                "'made', and, for a param, also 'tensor'",
             )
         method, args, named = (data.get(k) for k in ("method", "args", "named"))
         is_known = isinstance(method, str) and method in self._graph.BUILDS

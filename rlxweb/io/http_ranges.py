@@ -242,7 +242,7 @@ class HttpRangeReader:
                     if response.state is None
                     else f"bytes from offset {response.start}"
                 ),
-                "download the file first",
+                "download the file with another program, and open the local copy",
             )
         return response.data[: stop - position]
 
@@ -285,7 +285,7 @@ class HttpRangeReader:
                 "the server does not support range requests, so the whole file "
                 "must be downloaded",
                 f"the file has {size_text} bytes, the limit is {MAX_WHOLE_FILE_NBYTES}",
-                "download the file first",
+                "download the file with another program, and open the local copy",
             )
         if response.error is not None or (
             content_length is not None and len(data) < content_length
@@ -295,7 +295,7 @@ class HttpRangeReader:
             raise self._file.error(
                 "the server does not support range requests and does not send the file "
                 "size, so a truncated download cannot be detected",
-                hint="download the file first",
+                hint="download the file with another program, and open the local copy",
             )
         if not data:
             raise self._file.error(

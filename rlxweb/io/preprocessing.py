@@ -169,14 +169,17 @@ def _rereference_group(group: Group, reference: Reference, context: str) -> Grou
             )
     rows = tuple(group.names.index(name) for name in names)
     other_channels = tuple(c for row, c in enumerate(group.channels) if row not in rows)
-    if not names or not other_channels:
-        problem = (
-            "no channel remains after the reference is removed"
-            if names
-            else "no reference channel is selected"
-        )
+    if not names:
         raise UsageError(
-            context, problem, f"the group has {len(group.channels)} channels"
+            context, "no reference channel is named", "at least 1 is required"
+        )
+    if not other_channels:
+        raise UsageError(
+            context,
+            f"all {len(group.channels)} channels of the group are reference channels",
+            "reference channels are dropped from the result, and at least 1 channel "
+            "must remain",
+            "name fewer reference channels, or use 'average'",
         )
     return _replace_reader(
         replace(group, channels=other_channels), _RereferencedReader(group, rows)

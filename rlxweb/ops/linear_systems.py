@@ -208,9 +208,9 @@ def check_unrollable(context: str, n: int) -> None:
     """Check that the columns can be unrolled. Errors  Unsupported."""
     if n > MAX_UNROLLED_COLUMNS:
         raise Unsupported(
-            f"{context} of {n} rows",
-            "one matrix is larger than the largest binding of this device, so its "
-            "columns must be unrolled",
+            f"{context} of a {n} × {n} matrix",
+            "one matrix does not fit into one buffer binding of this device, so the "
+            "loop over its columns must be unrolled",
             f"at most {MAX_UNROLLED_COLUMNS} columns can be unrolled",
             Advice("use {}", device="cpu"),
         )

@@ -131,7 +131,10 @@ MALFORMED_FILES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "no method": (change_call("relu", method=3), "has the method 3"),
     "a method of RLX's": (change_call("relu", method="binary"), "rlxweb.rlx.Graph"),
     "no list": (change_call("relu", args={}), "'args' must be a list"),
-    "another key": (change_call("relu", also=1), "method, args, named and made"),
+    "another key": (
+        change_call("relu", also=1),
+        "'method', 'args', 'named' and 'made'",
+    ),
     "no call": (replace_first("calls", 7), "is 7"),
     "later node": (change_call("relu", args=[{"node": 99}]), "node 99"),
     "no node": (change_call("relu", args=[{"node": "x"}]), "node 'x'"),
