@@ -25,7 +25,6 @@ from rlxweb.smoke.known_failure_matching import KnownFailure, mark_known_failure
 from rlxweb.smoke.report import EXIT_RIGHT, ReportDocument, exit_code
 from rlxweb.smoke.report_comparison import (
     SLOWDOWN_RATIO,
-    change_label,
     compare_reports,
 )
 from rlxweb.smoke.report_page import render_report_page
@@ -213,7 +212,7 @@ def print_comparison(
     shown_lines = lines[:_MAX_LINES]
     rows: list[Sequence[Cell]] = [
         (
-            (change_label(line["what"]), _CHANGE_STYLES.get(line["what"], "")),
+            (line["what"], _CHANGE_STYLES.get(line["what"], "")),
             line["engine"],
             line["subject"],
             abbreviate(line["said"], _MAX_TEXT_LENGTH),
@@ -231,7 +230,7 @@ def print_comparison(
 
 
 def _comparison_summary(changes: Mapping[str, Any], old_path: str) -> Iterator[str]:
-    counts = [f"{n:,} {change_label(w)}" for w, n in changes["counts"].items() if n]
+    counts = [f"{n:,} {w}" for w, n in changes["counts"].items() if n]
     yield f"changes since {old_path}: {', '.join(counts) or 'none'}"
     times = [f"{key} {mean:.2f} ×" for key, mean in changes["times"].items()]
     if times:

@@ -15,9 +15,9 @@ from typing import Any, Literal
 ChangeKind = Literal[
     "became wrong",
     "became right",
-    "became known",
-    "is refused now",
-    "is not refused any more",
+    "became a known failure",
+    "now refused",
+    "no longer refused",
     "became slower",
     "became faster",
     "appeared",
@@ -25,11 +25,6 @@ ChangeKind = Literal[
     "other driver",
 ]
 CHANGE_ORDER: tuple[ChangeKind, ...] = ChangeKind.__args__  # type: ignore[attr-defined]
-_CHANGE_LABELS = {
-    "became known": "became a known failure",
-    "is refused now": "now refused",
-    "is not refused any more": "no longer refused",
-}
 SLOWDOWN_RATIO = 1.5
 NOISE_FLOOR_MS = 1.0
 _FAILED_WORDS = ("wrong", "crashed", "hung", "out of memory", "lost")
@@ -48,11 +43,6 @@ class ReportChange:
     engine: str
     subject: str
     said: str
-
-
-def change_label(kind: str) -> str:
-    """Return a kind of change in the words that people are shown."""
-    return _CHANGE_LABELS.get(kind, kind)
 
 
 def compare_reports(
@@ -203,10 +193,10 @@ def _case_change_kind(old: str, new: str) -> ChangeKind | None:
     if new == "wrong":
         return "became wrong"
     if new == "known":
-        return "became known"
+        return "became a known failure"
     if new == "refused":
-        return "is refused now"
-    return "is not refused any more" if old == "refused" else "became right"
+        return "now refused"
+    return "no longer refused" if old == "refused" else "became right"
 
 
 # --- times ----------------------------------------------------------------------

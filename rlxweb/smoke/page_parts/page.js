@@ -13,11 +13,6 @@ import { engineName, grouped, overview, samplesOf, wordOf } from "./rows.js";
 const WORDS = ["wrong", "refused", "known", "unexpected pass", "not run"];
 const MEANINGS = [["right", "right"], ...WORDS.map((word) => [word, word])];
 const COLOURS = ["result", "error", "time"];
-const CHANGE_LABELS = new Map([
-  ["became known", "became a known failure"],
-  ["is refused now", "now refused"],
-  ["is not refused any more", "no longer refused"],
-]);
 const MOST_LINES = 200;
 
 const at = (id) => document.getElementById(id);
@@ -108,7 +103,7 @@ function showComparison() {
   at("comparison").hidden = false;
   const lines = comparison.lines ?? [];
   const nodes = [...grouped(lines, ({ what }) => what)].flatMap(([what, those]) => [
-    make("h3", {}, [`${CHANGE_LABELS.get(what) ?? what} (${count(those.length)})`]),
+    make("h3", {}, [`${what} (${count(those.length)})`]),
     make("ul", { class: "lines" }, those.slice(0, MOST_LINES).map(({ engine, subject, said }) =>
       make("li", {}, [printableLines([engine, subject, said].filter(Boolean).join(": "))]))),
   ]);
