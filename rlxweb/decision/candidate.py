@@ -65,13 +65,13 @@ class Candidate:
         }
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Candidate:
+    def of_json(cls, data: Mapping[str, Any]) -> Candidate:
         """Return the candidate that `as_json` described."""
         names = (field.name for field in fields(cls))
-        values = {name: told[name] for name in names if name in told}
-        values["device"] = parse_device(told["device"])
-        if told["terms"] is not None:
-            values["terms"] = Terms.of_json(told["terms"])
+        values = {name: data[name] for name in names if name in data}
+        values["device"] = parse_device(data["device"])
+        if data["terms"] is not None:
+            values["terms"] = Terms.of_json(data["terms"])
         return cls(**values)
 
 

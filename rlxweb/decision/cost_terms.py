@@ -53,9 +53,9 @@ class Terms:
         return {**asdict(self), "total_ns": self.total_ns}
 
     @classmethod
-    def of_json(cls, told: Mapping[str, Any]) -> Terms:
+    def of_json(cls, data: Mapping[str, Any]) -> Terms:
         """Return the terms that `as_json` described."""
-        return cls(**{field.name: told[field.name] for field in fields(cls)})
+        return cls(**{field.name: data[field.name] for field in fields(cls)})
 
 
 TIME_FIELDS = tuple(f.name for f in fields(Terms) if f.name.endswith("_ns"))
