@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.packed_weight_cache import ConstantOperandTracker, PackCache
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
@@ -25,7 +24,7 @@ from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import pack_arguments
+from rlxweb.machine.job_calling_convention import array_address, pack_arguments
 from rlxweb.machine.llvm_float16_conversion import float16_conversion_llvm_ir
 
 Array = NDArray[Any]

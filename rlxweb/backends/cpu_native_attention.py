@@ -16,7 +16,6 @@ from rlxweb.backends.cpu_native_softmax_norms import (
     run_softmax_norm,
     softmax_norm_kernels,
 )
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
@@ -26,7 +25,7 @@ from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import pack_arguments
+from rlxweb.machine.job_calling_convention import array_address, pack_arguments
 from rlxweb.ops.attention import apply_mask, split_heads
 from rlxweb.recipes.attention_operand_shapes import (
     AttentionSizes,

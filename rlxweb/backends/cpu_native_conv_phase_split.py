@@ -13,7 +13,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.stride_phase_split import phase_lengths, split_phases
@@ -21,7 +20,7 @@ from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import pack_arguments
+from rlxweb.machine.job_calling_convention import array_address, pack_arguments
 from rlxweb.machine.llvm_phase_split import (
     JOB_FIELDS,
     VECTOR_STRIDES,

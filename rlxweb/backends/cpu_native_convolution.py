@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from rlxweb.backends.cpu_native_conv_phase_split import PhaseSplitCall
 from rlxweb.backends.cpu_native_im2col import MAX_OFFSETS, Im2colConvCall, im2col_tiling
 from rlxweb.backends.cpu_native_matmul import matmul_into, matmul_kernels
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_convolution import NumpyConvolution
 from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
@@ -33,7 +32,7 @@ from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import pack_arguments
+from rlxweb.machine.job_calling_convention import array_address, pack_arguments
 from rlxweb.recipes.conv_plan import ConvolutionShape, convolution_shape
 
 Array = NDArray[Any]

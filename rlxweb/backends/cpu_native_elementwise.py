@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.thread_tasks import Task, run_tasks
 from rlxweb.ir.graph import Graph, Node
@@ -26,7 +25,7 @@ from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache, WasmJitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import function_address
+from rlxweb.machine.job_calling_convention import array_address, function_address
 from rlxweb.machine.wasm_builder import IN_BROWSER, load_module
 
 MIN_WORK: Final = 1 << 13

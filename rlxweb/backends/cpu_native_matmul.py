@@ -19,7 +19,6 @@ from rlxweb.backends.cpu_native_elementwise import (
     RegionCode,
     RegionSpec,
 )
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.thread_tasks import usable_cpus
@@ -27,7 +26,11 @@ from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import function_address, pack_arguments
+from rlxweb.machine.job_calling_convention import (
+    array_address,
+    function_address,
+    pack_arguments,
+)
 from rlxweb.machine.llvm_matmul import (
     CHUNK_TERMS,
     JOB_FIELDS,

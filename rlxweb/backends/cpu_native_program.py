@@ -39,7 +39,6 @@ from rlxweb.backends.native_program_builder import (
     ProgramFunctions,
 )
 from rlxweb.compile.plan import Plan, PlanStep
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry
@@ -47,7 +46,11 @@ from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache, WasmJitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import WORD_NBYTES, function_address
+from rlxweb.machine.job_calling_convention import (
+    WORD_NBYTES,
+    array_address,
+    function_address,
+)
 from rlxweb.machine.llvm_native_program import (
     ProductTile,
     product_tiles,

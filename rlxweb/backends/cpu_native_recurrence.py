@@ -24,7 +24,6 @@ from rlxweb.backends.cpu_recurrence_codegen import (
     recurrence_text,
 )
 from rlxweb.host import numpy_recurrent_networks
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.packed_weight_cache import ConstantOperandTracker
 from rlxweb.host.thread_tasks import Task, run_tasks
@@ -33,6 +32,7 @@ from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
+from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.recipes.recurrent_cell_wgsl import (
     GATE_COUNTS,
     RecurrentKind,

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host import numpy_fast_float32_sums
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.thread_tasks import usable_cpus
@@ -22,7 +21,7 @@ from rlxweb.ir.shape_arithmetic import Shape, normalize_sorted_axes
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import pack_arguments
+from rlxweb.machine.job_calling_convention import array_address, pack_arguments
 
 MIN_ELEMENTS: Final = 1 << 12
 """Elements from which one native call is faster than NumPy's."""

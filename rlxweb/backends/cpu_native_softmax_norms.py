@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.host.cache_blocked_ops import blocked_op
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
@@ -24,7 +23,7 @@ from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.machine import llvm_compiler
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import pack_arguments
+from rlxweb.machine.job_calling_convention import array_address, pack_arguments
 
 OPS: Final = ("softmax", "layer_norm", "rms_norm")
 MIN_ELEMENTS: Final = 1 << 11

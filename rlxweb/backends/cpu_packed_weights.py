@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.cpu_native_matmul import MatmulTiling
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.packed_weight_cache import PackCache
 from rlxweb.machine import llvm_compiler
+from rlxweb.machine.job_calling_convention import array_address
 
 Array = NDArray[Any]
 

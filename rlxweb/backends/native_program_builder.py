@@ -26,11 +26,10 @@ from rlxweb.backends.data_movement_index_tables import (
     moved_view,
     view_from_table,
 )
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_convolution import im2col
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
-from rlxweb.machine.job_calling_convention import WORD_NBYTES
+from rlxweb.machine.job_calling_convention import WORD_NBYTES, array_address
 from rlxweb.machine.llvm_native_program import ProductTile, product_tiles
 from rlxweb.recipes.conv_plan import convolution_shape
 

@@ -18,13 +18,13 @@ from rlxweb.backends.wasm_attention_codegen import (
     attention_module,
     wasm_scratch_floats,
 )
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.host.wasm_matmul import WASM_SCRATCH
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.machine.cached_compilation import jit_mode
+from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.machine.wasm_builder import IN_BROWSER, load_fused_module
 from rlxweb.recipes.attention_operand_shapes import infer_attention_sizes
 

@@ -7,7 +7,7 @@ in `welch_kernel_cache.py`; how they are written is the business of `rlxweb.mach
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import addressof, c_char, c_double, c_int64, c_void_p
+from ctypes import c_double, c_int64, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlxweb.host.welch_spec import DIGITAL_DTYPE, WelchSpec
 from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.machine.wasm_builder import IN_BROWSER
+from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.recipes.welch_parameters import centred_ramp
 
 if TYPE_CHECKING:  # what writes kernels is loaded where there is one to be made
@@ -150,17 +150,6 @@ def welch_kernel_job(
         generator.scratch_nbytes(segments),
         (job_words, *arrays),
     )
-
-
-def array_address(array: NDArray[Any]) -> int:
-    """Return the address of an array's first element."""
-    if IN_BROWSER:  # the other ways take five times as long there
-        return array.ctypes.data
-    if array.flags.writeable and array.flags.c_contiguous and array.size:
-        # A third of the time that the other way takes, which one row would feel.
-        return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]
-    pointer: int = array.__array_interface__["data"][0]
-    return pointer
 
 
 def load_welch_kernel(generator: WelchKernel, code: LoadedCode) -> CompiledWelchKernel:

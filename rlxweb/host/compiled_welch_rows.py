@@ -19,12 +19,12 @@ from rlxweb.errors import DTypeError
 from rlxweb.host.compiled_welch import (
     CompiledWelchKernel,
     WelchKernelJob,
-    array_address,
     welch_kernel_job,
 )
 from rlxweb.host.strongest_bins import BinsAndPower, strongest_bins
 from rlxweb.host.thread_tasks import Task, run_tasks
 from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.machine.job_calling_convention import array_address
 
 TASK_SAMPLES: Final = 1 << 17
 """Samples of one thread's task, transformed in about 0.1 ms."""

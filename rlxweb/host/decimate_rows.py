@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.host.result_buffer_pool import result_pool
 from rlxweb.machine.background_jit_cache import JitCache
 from rlxweb.machine.cached_compilation import compile_cached, jit_mode
-from rlxweb.machine.job_calling_convention import pack_arguments
+from rlxweb.machine.job_calling_convention import array_address, pack_arguments
 from rlxweb.recipes.decimation_filters import DecimationFilter
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.thread_tasks import run_on_all_threads, usable_cpus
-from rlxweb.machine.job_calling_convention import function_address
+from rlxweb.machine.job_calling_convention import array_address, function_address
 from rlxweb.machine.llvm_compiler import LoadedCode
 from rlxweb.machine.native_thread_pool import NativeThreadPool
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.web_workers import SharedMemoryBlock, WebWorkers, encode_job
+from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.machine.wasm_matmul import GROUP_PANELS, PANEL_COLUMNS, TILE_ROWS
 from rlxweb.machine.wasm_threaded_matmul import (
     COUNTER_ADDRESS,

@@ -19,8 +19,8 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.machine.cached_compilation import jit_mode
+from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.machine.wasm_builder import IN_BROWSER
 
 MAX_WORKERS: Final = 7

@@ -8,11 +8,13 @@ reads the arguments, and the array that holds them.
 from __future__ import annotations
 
 import re
-from ctypes import c_void_p, cast
+from ctypes import addressof, c_char, c_void_p, cast
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from rlxweb.machine.wasm_builder import IN_BROWSER
 
 WORD_NBYTES: Final = 8
 """Bytes of an argument."""
@@ -45,6 +47,17 @@ def job_wrapper_llvm_ir(signature: str) -> str:
 def function_address(function: Any) -> int:
     """Return the address of a ctypes function, as native code calls it."""
     return cast(function, c_void_p).value or 0
+
+
+def array_address(array: NDArray[Any]) -> int:
+    """Return the address of an array's first element."""
+    if IN_BROWSER:  # the other ways take five times as long there
+        return array.ctypes.data
+    if array.flags.writeable and array.flags.c_contiguous and array.size:
+        # A third of the time that the other way takes, which one row would feel.
+        return addressof(c_char.from_buffer(array))  # type: ignore[arg-type]
+    pointer: int = array.__array_interface__["data"][0]
+    return pointer
 
 
 def pack_arguments(*values: float) -> NDArray[np.int64]:

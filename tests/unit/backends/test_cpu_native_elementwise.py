@@ -24,13 +24,13 @@ from rlxweb.backends.cpu_native_elementwise import (
 )
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.errors import Unsupported
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
 from rlxweb.machine import background_jit_cache
+from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
 
 EDGE_VALUES = np.array(

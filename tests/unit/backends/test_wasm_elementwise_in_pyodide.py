@@ -11,10 +11,10 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.backends.cpu_native_elementwise import RegionSpec, region_kernels
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op
 from rlxweb.ir.sample import Sample
+from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.machine.wasm_builder import IN_BROWSER, load_module
 from tests.unit.backends.test_cpu_native_elementwise import (
     operand_sets,

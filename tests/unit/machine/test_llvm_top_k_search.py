@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from rlxweb.host.compiled_welch import array_address
+from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.machine.llvm_builder import TYPE_NBYTES, FloatType, VectorType
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.machine.llvm_top_k_search import MAX_REGISTERS, TopKSearch, register_count

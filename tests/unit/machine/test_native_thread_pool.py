@@ -9,9 +9,12 @@ import threading
 import numpy as np
 import pytest
 
-from rlxweb.host.compiled_welch import array_address
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
-from rlxweb.machine.job_calling_convention import job_wrapper_llvm_ir, pack_arguments
+from rlxweb.machine.job_calling_convention import (
+    array_address,
+    job_wrapper_llvm_ir,
+    pack_arguments,
+)
 from rlxweb.machine.llvm_builder import IRBuilder, Value, VectorType
 from rlxweb.machine.llvm_compiler import LoadedCode, compile_object
 from rlxweb.machine.native_thread_pool import NativeThreadPool
