@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.lazy_names import (
+from rlxweb.core.lazy_names import (
     load_published,
     publish_names,
     published_names,
@@ -17,19 +17,22 @@ from rlxweb.lazy_names import (
 )
 
 if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
-    from rlxweb.adc_samples import Digital as Digital
     from rlxweb.choose.device_report import device_report as device_report
     from rlxweb.choose.resolve import fastest_device_for as fastest_device_for
-    from rlxweb.device import Device as Device
-    from rlxweb.device import parse_device as parse_device
-    from rlxweb.device import parse_device_list as parse_device_list
+    from rlxweb.core.adc_samples import Digital as Digital
+    from rlxweb.core.device import Device as Device
+    from rlxweb.core.device import parse_device as parse_device
+    from rlxweb.core.device import parse_device_list as parse_device_list
+    from rlxweb.core.errors import RlxError as RlxError
+    from rlxweb.core.quantized_weights import Quantized as Quantized
+    from rlxweb.core.quantized_weights import dequantize as dequantize
+    from rlxweb.core.quantized_weights import quantize as quantize
     from rlxweb.devices.availability import DeviceCandidate as DeviceCandidate
     from rlxweb.devices.availability import available_devices as available_devices
     from rlxweb.devices.availability import backends_manifest as backends_manifest
     from rlxweb.devices.availability import is_available as is_available
     from rlxweb.devices.availability import open_async as open_async
     from rlxweb.devices.policy import DevicePolicy as DevicePolicy
-    from rlxweb.errors import RlxError as RlxError
     from rlxweb.graphfile.safetensors_weights import load_weights as load_weights
     from rlxweb.io.recording_reader import read as read
     from rlxweb.ir.dtype import DType as DType
@@ -38,9 +41,6 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.ir.tensor import Tensor as Tensor
     from rlxweb.ir.weight_quantization import quantize_weights as quantize_weights
     from rlxweb.ops.custom_op_registration import register_custom as register_custom
-    from rlxweb.quantized_weights import Quantized as Quantized
-    from rlxweb.quantized_weights import dequantize as dequantize
-    from rlxweb.quantized_weights import quantize as quantize
     from rlxweb.runtime.auto_device_session import FlexibleSession as FlexibleSession
     from rlxweb.runtime.compiled_graph import CompiledGraph as CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray as DeviceArray
@@ -113,13 +113,13 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
 _PUBLIC_NAMES = {
     "rlxweb.choose.device_report": "device_report",
     "rlxweb.choose.resolve": "fastest_device_for",
-    "rlxweb.device": "Device parse_device parse_device_list",
+    "rlxweb.core.device": "Device parse_device parse_device_list",
     "rlxweb.devices.availability": (
         "DeviceCandidate available_devices backends_manifest is_available open_async"
     ),
     "rlxweb.devices.policy": "DevicePolicy",
-    "rlxweb.adc_samples": "Digital",
-    "rlxweb.errors": "RlxError",
+    "rlxweb.core.adc_samples": "Digital",
+    "rlxweb.core.errors": "RlxError",
     "rlxweb.graphfile.safetensors_weights": "load_weights",
     "rlxweb.io.recording_reader": "read",
     "rlxweb.ir.symbolic_dim": "Dim",
@@ -128,7 +128,7 @@ _PUBLIC_NAMES = {
     "rlxweb.ir.weight_quantization": "quantize_weights",
     "rlxweb.ir.tensor": "Tensor",
     "rlxweb.ops.custom_op_registration": "register_custom",
-    "rlxweb.quantized_weights": "Quantized dequantize quantize",
+    "rlxweb.core.quantized_weights": "Quantized dequantize quantize",
     "rlxweb.runtime.compiled_graph": "CompiledGraph",
     "rlxweb.runtime.device_array": "DeviceArray put put_async",
     "rlxweb.runtime.device_benchmark": "DeviceBenchResult",
@@ -176,14 +176,14 @@ _PUBLIC_DEVICES_NAMES = {
         "devices_for fastest_device_for resolve_device resolve_device_chain "
         "supports_graph"
     ),
-    "rlxweb.device": "Device fastest_among parse_device parse_device_list",
+    "rlxweb.core.device": "Device fastest_among parse_device parse_device_list",
     "rlxweb.devices.availability": (
         "DeviceCandidate available_devices backends_manifest is_available"
     ),
     "rlxweb.devices.policy": (
         "DevicePickStrategy DevicePolicy device_chain_from_env device_from_env"
     ),
-    "rlxweb.errors": "DeviceFallbackError",
+    "rlxweb.core.errors": "DeviceFallbackError",
     "rlxweb.runtime.device_benchmark": "DeviceBenchResult benchmark_devices warm_all",
     "rlxweb.runtime.throttle_aware_router": "DeviceRouter",
     "rlxweb.runtime.auto_device_session": "FlexibleSession",

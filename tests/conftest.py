@@ -25,7 +25,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import (
     AdapterRequest,

@@ -14,7 +14,7 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingError, RecordingWarning, RlxError
+from rlxweb.core.errors import RecordingError, RecordingWarning, RlxError
 from rlxweb.io import Recording, Written, open_recording
 
 EDFIO_TYPES: dict[str, tuple[Any, Any, Any]] = {

@@ -31,11 +31,11 @@ from rlxweb.backends.torch_backend import open_torch
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_pipeline_cache import PipelineCache
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferUsage, Command
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.graph import Graph
-from rlxweb.limits import Limits
 from rlxweb.runtime.input_validation import validate_array, validate_feeds
 
 Array = npt.NDArray[Any]

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AdapterMissing,
     GpuTimeout,
     OutOfMemory,
     ShaderRejected,
     UsageError,
 )
+from rlxweb.core.limits import Limits
 from rlxweb.gpu import command_validation
 from rlxweb.gpu.port_base import PortBase
 from rlxweb.gpu.port_protocol import (
@@ -32,7 +33,6 @@ from rlxweb.gpu.port_protocol import (
     DeviceFacts,
     Dispatch,
 )
-from rlxweb.limits import Limits
 
 FailureKind = Literal[
     "no-adapter",

@@ -17,7 +17,7 @@ import pytest
 from rlxweb import Graph
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceError,
     DeviceLost,

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 from tests import xdist_worker_values
 
 OWN_PACKAGES = frozenset(("rlxweb", "tests", "assembly"))

@@ -44,10 +44,10 @@ from rlxweb.backends.protocol import (
     require_own_program,
 )
 from rlxweb.backends.timed_run_result import TimedRun
-from rlxweb.cancellation import cancellation_check
 from rlxweb.compile.plan import Plan, PlanStep
 from rlxweb.compile.target import Target
-from rlxweb.errors import OutOfMemory
+from rlxweb.core.cancellation import cancellation_check
+from rlxweb.core.errors import OutOfMemory
 from rlxweb.host.numpy_op_variants import ArrayVariant
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.graph import Graph, Node

@@ -20,8 +20,8 @@ from rlxweb.backends.protocol import (
     read_only_view,
     require_own_buffer,
 )
-from rlxweb.bfloat16 import from_float32, is_bfloat16, widen_bfloat16
-from rlxweb.errors import DTypeError
+from rlxweb.core.bfloat16 import from_float32, is_bfloat16, widen_bfloat16
+from rlxweb.core.errors import DTypeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType
 

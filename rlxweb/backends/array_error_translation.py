@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
-from rlxweb.argument_hints import Advice
 from rlxweb.backends.array_fork_safety import LibraryForkGuard
-from rlxweb.errors import DeviceLost, OutOfMemory, RlxError, Unsupported
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import DeviceLost, OutOfMemory, RlxError, Unsupported
 
 ContextFactory = Callable[[], AbstractContextManager[Any]]
 

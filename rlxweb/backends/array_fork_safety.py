@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from rlxweb.errors import AdapterMissing, DeviceLost
+from rlxweb.core.errors import AdapterMissing, DeviceLost
 
 _SPAWN_HINT = (
     'start processes with "spawn" (multiprocessing.set_start_method), or use device '

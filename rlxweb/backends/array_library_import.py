@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
-from rlxweb.errors import AdapterMissing, RlxError
-from rlxweb.required_library_versions import installed_version, version_problem
+from rlxweb.core.errors import AdapterMissing, RlxError
+from rlxweb.core.required_library_versions import installed_version, version_problem
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.array_coercion import as_array
 from rlxweb.backends.array_device_arrays import LibraryArray
 from rlxweb.backends.protocol import read_only_view
+from rlxweb.core.array_coercion import as_array
 from rlxweb.ir.graph import Node
 
 

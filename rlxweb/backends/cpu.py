@@ -65,8 +65,8 @@ from rlxweb.backends.wasm_web_worker_matmul import (
     SharedMatmul,
     shared_region_cache,
 )
-from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.compile.plan import Plan, PlanStep
+from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.host.numpy_op_variants import NUMPY_VARIANTS, ArrayVariant
 from rlxweb.host.numpy_pooling import POOL_VARIANTS as POOLS
 from rlxweb.host.wasm_matmul import WasmMatmul

@@ -28,7 +28,7 @@ from rlxweb.backends.reference_comparison import (
 )
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.rewrites import eliminate_dead_nodes
-from rlxweb.errors import Disagrees, RlxError
+from rlxweb.core.errors import Disagrees, RlxError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr, HostOnly
 from rlxweb.ir.op import Op, TensorType, Tolerance, Types, registry

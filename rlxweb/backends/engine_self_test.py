@@ -12,7 +12,7 @@ import numpy as np
 
 from rlxweb.backends.protocol import Array, Backend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 from rlxweb.ir.graph import Graph
 
 _TOLERANCE = 1e-4

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.bfloat16 import from_float32, widen_bfloat16
-from rlxweb.errors import InputError
+from rlxweb.core.bfloat16 import from_float32, widen_bfloat16
+from rlxweb.core.errors import InputError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry

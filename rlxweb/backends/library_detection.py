@@ -15,7 +15,7 @@ from importlib.machinery import PathFinder
 from importlib.util import find_spec
 
 from rlxweb.backends.registry_row import AbsenceCheck
-from rlxweb.required_library_versions import installed_version
+from rlxweb.core.required_library_versions import installed_version
 
 TPU_DEVICE_FILES = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 

@@ -28,7 +28,7 @@ from rlxweb.backends.array_library_import import (
 from rlxweb.backends.mlx_kernel_variants import mlx_variants
 from rlxweb.backends.protocol import Array, Backend
 from rlxweb.backends.traced_array_backend import TracedArrayBackend
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 from rlxweb.ir.dtype import DType
 
 INSTALL = "pip install 'rlxweb[mlx]' (macOS and Linux)"

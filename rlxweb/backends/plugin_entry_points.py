@@ -24,9 +24,9 @@ from rlxweb.backends.registry_row import (
     open_and_test,
     unusable_clause,
 )
-from rlxweb.device import ALIASES, Device, is_auto
-from rlxweb.errors import AdapterMissing, shown
-from rlxweb.library_crash_probe import library_problem
+from rlxweb.core.device import ALIASES, Device, is_auto
+from rlxweb.core.errors import AdapterMissing, shown
+from rlxweb.core.library_crash_probe import library_problem
 
 if TYPE_CHECKING:  # a job on the CPU reads no metadata
     from importlib.metadata import Distribution, EntryPoint

@@ -19,11 +19,11 @@ from rlxweb.backends.registry import (
     find_row,
     hint_or_default,
 )
-from rlxweb.device import check_adapter_name
-from rlxweb.errors import AdapterMissing, DeviceError, GraphError, MustAwait
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.device import check_adapter_name
+from rlxweb.core.errors import AdapterMissing, DeviceError, GraphError, MustAwait
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.limits import Limits
 
 BackendKey = tuple[str, str]
 

@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from rlxweb.backends.timed_run_result import TimedRun
-from rlxweb.errors import GraphError, SessionClosed, Unsupported
+from rlxweb.core.errors import GraphError, SessionClosed, Unsupported
+from rlxweb.core.lru_cache import LruCache
 from rlxweb.gpu.async_lock import AsyncLock
-from rlxweb.lru_cache import LruCache
 
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
 
     from rlxweb.compile.plan import Plan
     from rlxweb.compile.target import Target
+    from rlxweb.core.limits import Limits
     from rlxweb.cost.autotune_result import AutotuneResult
     from rlxweb.ir.op import Attrs, Op, TensorType, Types
-    from rlxweb.limits import Limits
 
 Array: TypeAlias = "npt.NDArray[Any]"
 

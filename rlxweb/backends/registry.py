@@ -29,8 +29,8 @@ from rlxweb.backends.registry_row import (
     array_library,
     row_from_libraries,
 )
-from rlxweb.device import Device
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.device import Device
+from rlxweb.core.errors import AdapterMissing
 
 if TYPE_CHECKING:
     from rlxweb.gpu.port_protocol import BackendType

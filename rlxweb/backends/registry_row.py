@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from rlxweb.backends.protocol import Backend
-from rlxweb.errors import AdapterMissing, DeviceError, MustAwait, shown
-from rlxweb.library_crash_probe import library_problem
-from rlxweb.required_library_versions import installed_version
+from rlxweb.core.errors import AdapterMissing, DeviceError, MustAwait, shown
+from rlxweb.core.library_crash_probe import library_problem
+from rlxweb.core.required_library_versions import installed_version
 
 OpenEngine = Callable[[str], Awaitable[Backend]]
 AbsenceCheck = Callable[[], str]

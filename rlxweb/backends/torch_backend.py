@@ -21,7 +21,7 @@ from rlxweb.backends.array_library_import import (
 )
 from rlxweb.backends.protocol import Array, Backend
 from rlxweb.backends.torch_kernel_variants import torch_variants
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 from rlxweb.ir.dtype import DType
 
 INSTALL = "pip install 'rlxweb[torch]'; for GPU builds see pytorch.org/get-started"

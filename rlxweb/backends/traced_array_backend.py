@@ -18,7 +18,7 @@ from rlxweb.backends.array_device_arrays import LibraryArray
 from rlxweb.backends.array_node_calls import NodeCall
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.timed_run_result import TimedRun
-from rlxweb.cancellation import raise_if_cancelled
+from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
 

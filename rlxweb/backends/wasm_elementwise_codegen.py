@@ -14,7 +14,7 @@ from rlxweb.backends.cpu_elementwise_codegen import (
     storage_kind,
     wgsl_library_for,
 )
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.machine.job_calling_convention import WORD_NBYTES
 from rlxweb.machine.wasm_builder import (

@@ -56,13 +56,13 @@ from rlxweb.backends.webgpu_timed_run import time_program
 from rlxweb.backends.webgpu_warm_up import PipelineWarmUp
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.target import Target
+from rlxweb.core.errors import DeviceLost, SessionClosed
+from rlxweb.core.limits import Limits
 from rlxweb.cost.autotune_result import AutotuneResult
-from rlxweb.errors import DeviceLost, SessionClosed
 from rlxweb.gpu.coroutine_runner import can_wait
 from rlxweb.gpu.port_protocol import BufferCopy, BufferRange, GpuPort
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
-from rlxweb.limits import Limits
 from rlxweb.recipes.kernel_variants import (
     COPY_VARIANTS,
     VARIANTS,

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice
 from rlxweb.backends.protocol import Array, as_bytes
 from rlxweb.backends.webgpu_dtype_demotion import demoted_dtype
-from rlxweb.errors import LimitExceeded
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.port_protocol import GpuPort
 from rlxweb.ir.op import TensorType
 from rlxweb.kernels.kernel_launch_records import element_nbytes
-from rlxweb.limits import Limits
 
 
 def as_stored(array: Array) -> Array:

@@ -34,13 +34,13 @@ from rlxweb.backends.webgpu_dtype_demotion import (
 from rlxweb.backends.webgpu_input_bindings import BufferPlacement
 from rlxweb.backends.webgpu_program import OutputLocation
 from rlxweb.compile.plan import DemotedValue, Plan
-from rlxweb.errors import DeviceLost, GraphError, SessionClosed
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.errors import DeviceLost, GraphError, SessionClosed
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.port_protocol import BufferCopy, BufferRange, GpuPort
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import TensorType
 from rlxweb.kernels.kernel_launch_records import element_nbytes
-from rlxweb.limits import Limits
 
 
 class WebGpuDeviceBuffer(DeviceBuffer):

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice
 from rlxweb.backends.protocol import Array
 from rlxweb.compile.plan import DemotedValue, Plan
-from rlxweb.errors import DTypeError
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import DTypeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.value_range_rules import dtype_interval

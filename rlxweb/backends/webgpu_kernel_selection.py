@@ -14,13 +14,15 @@ from functools import cache
 from typing import Any
 
 from rlxweb.compile.plan import PlanStep
+from rlxweb.core.device import Device
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import Limits
+from rlxweb.core.lru_cache import LruCache
 from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
 from rlxweb.cost.device_models import WgpuCostModel
 from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.cost.graph_work import node_signature
 from rlxweb.cost.work_kinds import assumed_gpu
-from rlxweb.device import Device
-from rlxweb.errors import LimitExceeded
 from rlxweb.gpu.port_protocol import DeviceFacts
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
@@ -51,8 +53,6 @@ from rlxweb.kernels.row_reduction_dispatch import (
     MIN_SHARED_ROW_LENGTH,
     row_reduction_dispatch,
 )
-from rlxweb.limits import Limits
-from rlxweb.lru_cache import LruCache
 from rlxweb.recipes.kernel_variants import (
     COPY_VARIANTS,
     VARIANTS,

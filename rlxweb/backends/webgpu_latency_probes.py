@@ -11,7 +11,7 @@ from typing import Self
 
 from rlxweb.backends.protocol import LatencyProbe, LatencyProbes
 from rlxweb.backends.webgpu_buffers import free_handles
-from rlxweb.errors import DeviceError
+from rlxweb.core.errors import DeviceError
 from rlxweb.gpu.port_protocol import (
     BufferCopy,
     BufferRange,

@@ -21,7 +21,8 @@ from rlxweb.backends.webgpu_dtype_demotion import demote_input
 from rlxweb.backends.webgpu_program import (
     WebGpuProgram,
 )
-from rlxweb.errors import LimitExceeded, OutOfMemory
+from rlxweb.core.errors import LimitExceeded, OutOfMemory
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.port_protocol import (
     BufferClear,
     BufferCopy,
@@ -29,7 +30,6 @@ from rlxweb.gpu.port_protocol import (
     Command,
     GpuPort,
 )
-from rlxweb.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

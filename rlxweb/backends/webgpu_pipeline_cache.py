@@ -13,10 +13,10 @@ from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Literal, cast
 from weakref import WeakSet
 
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.lru_cache import LruCache
 from rlxweb.gpu.port_protocol import BindingAccess, GpuPort
 from rlxweb.kernels.kernel_launch_records import ComputeShader
-from rlxweb.lru_cache import LruCache
 
 if TYPE_CHECKING:
     from rlxweb.backends.webgpu_program import WebGpuProgram, WebGpuProgramBuilder

@@ -14,7 +14,6 @@ from itertools import zip_longest
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.webgpu_buffers import (
     ParamBuffers,
@@ -28,7 +27,9 @@ from rlxweb.backends.webgpu_dtype_demotion import demoted_dtype, widen_output
 from rlxweb.backends.webgpu_input_bindings import BoundCommands, InputBindings
 from rlxweb.backends.webgpu_kernel_selection import KernelSelector
 from rlxweb.compile.plan import Plan, PlanOperand, PlanStep
-from rlxweb.errors import IndexRefused, RlxError, Unsupported
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import IndexRefused, RlxError, Unsupported
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.async_lock import AsyncLock
 from rlxweb.gpu.port_protocol import (
     BufferClear,
@@ -53,7 +54,6 @@ from rlxweb.kernels.kernel_launch_records import (
     build_launches,
     element_nbytes,
 )
-from rlxweb.limits import Limits
 
 
 def check_index_fault(context: str, raw: memoryview, offset: int | None) -> None:

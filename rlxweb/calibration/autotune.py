@@ -21,8 +21,8 @@ from rlxweb.backends.protocol import Array, Backend, DeviceBuffer
 from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.core.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
 from rlxweb.cost.autotune_result import AutotuneResult, rows_and_width
-from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.core.errors import CalibrationWarning
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.devices.policy import cache_dir_from_env
-from rlxweb.errors import CalibrationWarning
-from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import is_browser
 
 # A calibration is some 20 KB; what is larger is not one of ours.
@@ -96,7 +96,7 @@ def write_json(path: Path, document: Any) -> bool:
     Readers see the old file or the new one, whoever else writes at the same time.
     """
     # Written seldom, and never in a tab: not worth its place in every import.
-    from rlxweb.atomic_file import atomic_path, error_reason
+    from rlxweb.core.atomic_file import atomic_path, error_reason
 
     text = json.dumps(document, indent=1, allow_nan=False)
     try:

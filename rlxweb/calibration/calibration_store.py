@@ -11,10 +11,10 @@ import re
 from pathlib import Path
 
 from rlxweb.calibration.cache_folder import cache_folder, read_json, write_json
+from rlxweb.core.errors import InputError
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.errors import InputError
-from rlxweb.fork_safety import ForkSafeLock
 
 Identity = tuple[str, ...]
 FILE_PREFIX = "calibration-"

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.calibration_store import calibration_store
 from rlxweb.calibration.profitability import ProfitabilityPolicy
+from rlxweb.core.device import Device, DeviceLike, parse_device
+from rlxweb.core.errors import CalibrationWarning, DeviceError, MustAwait, Unsupported
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
-from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.devices.policy import calibration_mode_from_env
-from rlxweb.errors import CalibrationWarning, DeviceError, MustAwait, Unsupported
-from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import can_block, can_wait, is_browser
 
 T = TypeVar("T")

@@ -31,11 +31,11 @@ from rlxweb.calibration.calibration_jobs import (
 )
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.calibration.welch_jobs import welch_jobs
+from rlxweb.core.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
 from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import MAX_RATE, point_rate
 from rlxweb.devices.device_and_adapter import DevicePlace, engine_identity
-from rlxweb.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
 from rlxweb.gpu.coroutine_runner import run_blocking
 
 BUDGET_S = 15.0

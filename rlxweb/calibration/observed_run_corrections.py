@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.calibration.cache_folder import cache_folder, read_json, write_json
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
 
 Bucket = tuple[str | int, ...]
 

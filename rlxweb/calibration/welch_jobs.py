@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 from rlxweb.calibration.calibration_jobs import CalibrationJob, CalibrationProgram
-from rlxweb.device import Device
+from rlxweb.core.device import Device
+from rlxweb.core.errors import Unsupported
 from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import Unsupported
 from rlxweb.host.compiled_welch import welch_kernel_key
 from rlxweb.host.compiled_welch_rows import (
     KernelSamples,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
+from rlxweb.core.device import Device, fastest_among
 from rlxweb.cost.device_models import (
     BackendCostModel,
     CpuCostModel,
@@ -19,7 +20,6 @@ from rlxweb.cost.graph_time_estimate import pick_best_device
 from rlxweb.cost.rlx_welch_costs import LearnedTransformSize, SeedWelchCosts
 from rlxweb.decision.candidate import Candidate, rank_candidates
 from rlxweb.decision.cost_terms import Terms
-from rlxweb.device import Device, fastest_among
 from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.ir.graph import Graph
 

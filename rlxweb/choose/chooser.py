@@ -31,6 +31,16 @@ from rlxweb.calibration.engine_calibration_lookup import (
 from rlxweb.calibration.observed_run_corrections import Bucket, corrections
 from rlxweb.calibration.profitability import ProfitabilityPolicy, profitability_policy
 from rlxweb.choose.device_pick_cache import recent_picks
+from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
+from rlxweb.core.errors import (
+    DeviceError,
+    DTypeError,
+    EnvironmentWarning,
+    RlxError,
+    UsageError,
+)
+from rlxweb.core.fork_safety import cached_property
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.decision.candidate import (
     Candidate,
     candidate_name,
@@ -38,7 +48,6 @@ from rlxweb.decision.candidate import (
     rank_candidates,
 )
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, is_auto, parse_device
 from rlxweb.devices.availability import open_async, probe
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, available_places
 from rlxweb.devices.policy import (
@@ -47,17 +56,8 @@ from rlxweb.devices.policy import (
     device_from_env,
     forced_device_from_env,
 )
-from rlxweb.errors import (
-    DeviceError,
-    DTypeError,
-    EnvironmentWarning,
-    RlxError,
-    UsageError,
-)
-from rlxweb.fork_safety import cached_property
 from rlxweb.gpu.coroutine_runner import assume_awaited, can_block
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 # A preferred device is taken when it is predicted to be at most this much slower.
 PREFER_WITHIN = 1.10

@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from rlxweb.choose.chooser import REFUSAL_ERRORS
+from rlxweb.core.errors import DeviceLost, GpuTimeout
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.errors import DeviceLost, GpuTimeout
 
 DEVICE_LOST = (DeviceLost, GpuTimeout)
 

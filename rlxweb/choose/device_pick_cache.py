@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rlxweb.calibration.profitability import profitability_policy
-from rlxweb.fork_safety import ForkSafeLock, register_child_callback
+from rlxweb.core.fork_safety import ForkSafeLock, register_child_callback
 
 if TYPE_CHECKING:
     from rlxweb.choose.chooser import DevicePick

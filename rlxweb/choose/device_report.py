@@ -8,7 +8,8 @@ from dataclasses import replace
 from rlxweb.backends.registry import clear_detection_caches, is_named_only
 from rlxweb.choose.graph_job import check_cost_mode
 from rlxweb.choose.resolve import NOT_AVAILABLE, fastest_device_for, unsupported_node
-from rlxweb.device import Adapters, Device, parse_adapters
+from rlxweb.core.device import Adapters, Device, parse_adapters
+from rlxweb.core.errors import RlxError
 from rlxweb.devices.availability import (
     DeviceRow,
     listed_extension_devices,
@@ -16,7 +17,6 @@ from rlxweb.devices.availability import (
     row_without_opening,
 )
 from rlxweb.devices.policy import DevicePolicy, check_policy, denial_reason
-from rlxweb.errors import RlxError
 from rlxweb.ir.graph import Graph
 
 

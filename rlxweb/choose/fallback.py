@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from rlxweb.argument_validation import coerce_bool
 from rlxweb.choose.resolve import (
     NOT_DETECTED,
     add_named_devices,
     devices_for,
     refusal_reason,
 )
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.device import Device, DeviceLike, parse_devices
+from rlxweb.core.errors import DeviceFallbackError
 from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.device import Device, DeviceLike, parse_devices
 from rlxweb.devices.policy import DevicePolicy, check_policy
-from rlxweb.errors import DeviceFallbackError
 from rlxweb.ir.graph import Graph
 
 T = TypeVar("T")

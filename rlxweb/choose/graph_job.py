@@ -12,7 +12,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rlxweb.argument_validation import check_choice
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.calibration.engine_calibration_lookup import (
@@ -29,6 +28,9 @@ from rlxweb.choose.chooser import REFUSAL_ERRORS
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.plan_workload import plan_workload
+from rlxweb.core.argument_validation import check_choice
+from rlxweb.core.device import Device
+from rlxweb.core.errors import RlxError, Unsupported
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.cost.device_models import CpuCostModel, WgpuCostModel
 from rlxweb.cost.fusion_gate import (
@@ -40,9 +42,7 @@ from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import Workload
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.errors import RlxError, Unsupported
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph

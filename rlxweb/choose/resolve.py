@@ -25,9 +25,7 @@ from rlxweb.choose.chooser import (
 )
 from rlxweb.choose.graph_job import NO_DEVICE, GraphJob, check_cost_mode
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.decision import Decision
-from rlxweb.device import (
+from rlxweb.core.device import (
     Adapters,
     Device,
     DeviceLike,
@@ -36,6 +34,10 @@ from rlxweb.device import (
     parse_device,
     parse_devices,
 )
+from rlxweb.core.errors import DeviceError, DTypeError, LimitExceeded, Unsupported
+from rlxweb.core.lazy_names import accept_deprecated_keywords
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
 from rlxweb.devices.availability import is_available, probe
 from rlxweb.devices.policy import (
     DevicePolicy,
@@ -45,11 +47,9 @@ from rlxweb.devices.policy import (
     device_from_env,
     forced_device_from_env,
 )
-from rlxweb.errors import DeviceError, DTypeError, LimitExceeded, Unsupported
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
-from rlxweb.lazy_names import accept_deprecated_keywords
 
 _NODE_ID = re.compile(r"%\d+")
 NOT_DETECTED = "it could not run the graph when the devices were detected"

@@ -18,7 +18,7 @@ from rlxweb.cli.output_files import uses_stdout, write_results
 from rlxweb.cli.plot_options import DARK_OPTION, pop_plot_style
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.jobs.recording_analysis import check_device
 from rlxweb.jobs.recording_band_power import (
     BandRequest,

@@ -12,7 +12,7 @@ import click
 import numpy as np
 
 from rlxweb.cli.options import Decorator, combine_options
-from rlxweb.errors import UnknownName, UsageError, did_you_mean, shown
+from rlxweb.core.errors import UnknownName, UsageError, did_you_mean, shown
 from rlxweb.jobs.recording_band_power import BandRequest, default_fit_range
 from rlxweb.signal.band_power import BAND_PRESETS, BandsLike
 

@@ -21,7 +21,7 @@ from rlxweb.cli.peaks_parquet import EPOCH_COLUMNS
 from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
 from rlxweb.cli.welch_output_options import picture_paths
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.io import write_csv, write_json
 from rlxweb.io.parquet_tables import (
     PARQUET_SUFFIX,

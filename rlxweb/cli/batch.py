@@ -20,8 +20,8 @@ from rlxweb.cli.error_messages import format_error
 from rlxweb.cli.recording_paths import resolve_recordings
 from rlxweb.cli.recording_progress import RecordingProgress
 from rlxweb.cli.resumable_results import ResultRetention, list_names
+from rlxweb.core.errors import DeviceLost, NotFinite, RecordingError, RlxError
 from rlxweb.dask.device_usage_counts import DeviceShare
-from rlxweb.errors import DeviceLost, NotFinite, RecordingError, RlxError
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.jobs.file_job_protocol import (
     FileJob,

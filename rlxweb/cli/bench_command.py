@@ -17,9 +17,9 @@ from rlxweb.cli.bench_compare import HEADS, SCHEMA, compare_times, read_benchmar
 from rlxweb.cli.console import make_console, make_progress, print_lines, print_table
 from rlxweb.cli.json_documents import json_document, library_versions
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
+from rlxweb.core.errors import UsageError
 from rlxweb.decision.cost_terms import format_ns
 from rlxweb.devices.device_and_adapter import available_places
-from rlxweb.errors import UsageError
 from rlxweb.io import write_json
 
 COLUMNS = (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 
 SCHEMA = "rlxweb.bench.engines/1"
 HEADS = ("case", "engine", "A", "B", "A / B")

@@ -27,11 +27,11 @@ from rlxweb.cli.console import (
     print_table,
 )
 from rlxweb.cli.json_documents import json_document
+from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import point_rate
 from rlxweb.decision.cost_terms import format_ns
 from rlxweb.devices.device_and_adapter import DevicePlace, available_places, parse_place
-from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_json
 
 SCHEMA = "rlxweb.calibrate/1"

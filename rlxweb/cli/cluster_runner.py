@@ -19,9 +19,9 @@ import click
 from rich.console import Console
 
 from rlxweb.cli.console import format_count, print_lines
+from rlxweb.core.device import is_auto, parse_device
+from rlxweb.core.errors import RecordingWarning, UsageError
 from rlxweb.dask.device_usage_counts import DeviceTally
-from rlxweb.device import is_auto, parse_device
-from rlxweb.errors import RecordingWarning, UsageError
 from rlxweb.io.url_parsing_and_redaction import is_url
 from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
 from rlxweb.jobs.results import FileResult

@@ -21,7 +21,9 @@ from rlxweb.cli.json_documents import json_run_document
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention, list_names
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
+from rlxweb.core.output_streams import is_stream
+from rlxweb.core.printable import printable
 from rlxweb.io import write_json
 from rlxweb.io.formats import WRITERS
 from rlxweb.io.recording_writer import Written, check_format_options, choose_format
@@ -34,8 +36,6 @@ from rlxweb.jobs.recording_conversion import (
 )
 from rlxweb.jobs.run_record_entries import path_text, timing_entry
 from rlxweb.jobs.settings import build_open_options
-from rlxweb.output_streams import is_stream
-from rlxweb.printable import printable
 
 SCHEMA = "rlxweb.convert/1"
 _TARGETS_PER_CHECK = 100

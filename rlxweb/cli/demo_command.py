@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from rlxweb.atomic_file import error_reason
 from rlxweb.cli import options
 from rlxweb.cli.console import make_console, print_lines
 from rlxweb.cli.output_files import uses_stdout
@@ -22,7 +21,8 @@ from rlxweb.cli.plot_options import (
 )
 from rlxweb.cli.welch_command import run_welch_job
 from rlxweb.cli.welch_output_options import WelchOutputOptions
-from rlxweb.errors import RecordingError
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import RecordingError
 from rlxweb.io import open_recording, write_demo_recording
 from rlxweb.jobs.recording_analysis import check_device
 from rlxweb.jobs.settings import Settings

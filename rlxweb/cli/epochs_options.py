@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rlxweb.cli.options import Decorator, choice_option, combine_options, value_option
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.jobs.epoch_options import EPOCH_GROUPINGS, EpochOptions
 
 EPOCH_OPTIONS: Decorator = combine_options(

@@ -18,12 +18,12 @@ from rlxweb.cli import options
 from rlxweb.cli.console import format_count, make_console, print_lines
 from rlxweb.cli.json_documents import json_document
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
+from rlxweb.core.device import Device
+from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.decision.candidate import comparison_text, rank_candidates
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_decision, explain_json
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import DevicePlace, available_places, engine_key
-from rlxweb.errors import RlxError, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import open_recording, write_json

@@ -21,13 +21,13 @@ from rlxweb.cli.console import (
 )
 from rlxweb.cli.json_documents import json_document
 from rlxweb.cli.python_graph_import import load_compiled_graph
-from rlxweb.errors import UsageError, did_you_mean
+from rlxweb.core.errors import UsageError, did_you_mean
+from rlxweb.core.limits import Limits
 from rlxweb.export.browser_graph_compilation import FEATURES
 from rlxweb.export.npm_package import NpmPackage
 from rlxweb.export.web_export import ExportProgress, ExportSummary, ExportTarget
 from rlxweb.gpu.js_bridge_conversion import webgpu_limit
 from rlxweb.io import write_json
-from rlxweb.limits import Limits
 from rlxweb.signal.exported_welch_estimate import Output
 from rlxweb.signal.welch_export import export_welch
 

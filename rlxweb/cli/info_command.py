@@ -24,13 +24,13 @@ from rlxweb.cli.output_files import (
 from rlxweb.cli.recording_paths import resolve_recordings
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import list_names
-from rlxweb.errors import RecordingWarning, RlxError
+from rlxweb.core.errors import RecordingWarning, RlxError
+from rlxweb.core.printable import abbreviate, printable
 from rlxweb.io import Annotation, open_recording, write_csv, write_json
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.jobs.recording_description import file_description
 from rlxweb.jobs.results import Failure
 from rlxweb.jobs.run_record_entries import RecordEntry, path_text
-from rlxweb.printable import abbreviate, printable
 
 SCHEMA = "rlxweb.info/1"
 CSV_COLUMNS = ("file", "onset_s", "duration_s", "text")

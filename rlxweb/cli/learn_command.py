@@ -11,7 +11,6 @@ from typing import Any
 import click
 from rich.console import Console
 
-from rlxweb.argument_hints import Advice
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import parse_frequency_range
 from rlxweb.cli.batch import SkippedChannels
@@ -35,7 +34,8 @@ from rlxweb.cli.plot_options import DARK_OPTION
 from rlxweb.cli.recording_paths import resolve_recordings
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_plot import check_plot, picture_format
-from rlxweb.errors import NotFinite, RlxError, UsageError
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import NotFinite, RlxError, UsageError
 from rlxweb.io import Group, check_finite, open_recording, write_json
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.jobs.run_record_entries import path_text

@@ -21,7 +21,8 @@ from rlxweb.cli.live_web import (
     open_live_page,
     throttle_updates,
 )
-from rlxweb.errors import RlxWarning, UsageError
+from rlxweb.core.errors import RlxWarning, UsageError
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.live.continuous_analysis import LiveUpdate, watch_signal
 from rlxweb.live.file_source import GrowingFile, RecordingReplay
 from rlxweb.live.live_page_server import LivePageServer
@@ -30,7 +31,6 @@ from rlxweb.live.source import SignalSource, SourceListener
 from rlxweb.signal.band_power import BAND_PRESETS, warn_skipped_bands
 from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.welch_stream import WelchStream
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 _TERMINAL_INTERVAL_S, _LINE_INTERVAL_S = 0.15, 1.0
 _PIPE_OPTIONS = ("raw", "channels", "fs")

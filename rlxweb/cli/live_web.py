@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from rlxweb.cli.console import print_lines
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.live.continuous_analysis import LiveUpdate
 from rlxweb.live.live_page_server import LivePageServer
 from rlxweb.live.source import StreamInfo

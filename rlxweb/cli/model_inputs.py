@@ -15,18 +15,18 @@ from zipfile import BadZipFile
 import click
 import numpy as np
 
-from rlxweb.atomic_file import error_reason
 from rlxweb.cli.console import format_count
 from rlxweb.cli.options import check_not_repeated
 from rlxweb.cli.python_graph_import import load_npz_arrays
-from rlxweb.device import DeviceLike
-from rlxweb.errors import InputError, UsageError, shown
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.device import DeviceLike
+from rlxweb.core.errors import InputError, UsageError, shown
+from rlxweb.core.safe_file_opening import open_regular_file
 from rlxweb.onnx.converted_model import DataDependentShape
 from rlxweb.onnx.loading import load as load_onnx
 from rlxweb.onnx.model import Model
 from rlxweb.runtime.loaded_graph import LoadedGraph
 from rlxweb.runtime.loaded_graph import load as load_graph
-from rlxweb.safe_file_opening import open_regular_file
 
 GRAPH_SUFFIXES = (".rlxg", ".safetensors")
 MODEL_ARGUMENT = click.argument("model", metavar="MODEL")

@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from rlxweb.atomic_file import AtomicFiles, remove_temporary_files
 from rlxweb.cli.termination_signals import process_signals
-from rlxweb.errors import UsageError
+from rlxweb.core.atomic_file import AtomicFiles, remove_temporary_files
+from rlxweb.core.errors import UsageError
+from rlxweb.core.output_streams import STDOUT, stream_descriptor
 from rlxweb.io.url_parsing_and_redaction import is_url
-from rlxweb.output_streams import STDOUT, stream_descriptor
 
 ResultWriter = Callable[[IO[bytes]], object]
 """Function that writes one result into an open file."""

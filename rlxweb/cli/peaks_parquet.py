@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from rlxweb.cli.batch import AnalysisBatchResult
 from rlxweb.cli.json_documents import library_versions, rlxweb_version
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.io.parquet_tables import (
     PARQUET_SUFFIX,
     ColumnValues,

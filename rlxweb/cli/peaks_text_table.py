@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from rlxweb.cli.console import format_count, print_lines
+from rlxweb.core.printable import abbreviate, escape_unencodable, printable
 from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.printable import abbreviate, escape_unencodable, printable
 from rlxweb.results.power_units import frequency_decimals
 
 MAX_SHOWN_CHANNELS = 32

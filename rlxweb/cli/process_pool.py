@@ -20,9 +20,10 @@ from multiprocessing.context import SpawnProcess
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
-from rlxweb.atomic_file import remove_temporary_files
 from rlxweb.cli.termination_signals import process_signals
-from rlxweb.errors import ClusterError, RlxError, WorkerFailed
+from rlxweb.core.atomic_file import remove_temporary_files
+from rlxweb.core.errors import ClusterError, RlxError, WorkerFailed
+from rlxweb.core.library_crash_probe import exit_meaning
 from rlxweb.io.url_parsing_and_redaction import is_url
 from rlxweb.jobs.child_process_tracker import ChildProcessTracker
 from rlxweb.jobs.file_job_protocol import FileJob, RunProgress, run_sequentially
@@ -34,7 +35,6 @@ from rlxweb.jobs.worker_process import (
     remove_unfinished,
     serve_files,
 )
-from rlxweb.library_crash_probe import exit_meaning
 
 T = TypeVar("T")
 

@@ -25,12 +25,12 @@ from rlxweb.cli.python_graph_import import load_compiled_graph, load_npz_arrays
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.roofline_plot import write_roofline_picture
 from rlxweb.cli.welch_plot import check_plot, picture_format
+from rlxweb.core.device import Device
+from rlxweb.core.errors import UsageError
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
 from rlxweb.cost.roofline import ProfileEntry, Roofline
 from rlxweb.decision.cost_terms import format_ns
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE
-from rlxweb.errors import UsageError
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.io import write_json
 from rlxweb.ir.graph import Node

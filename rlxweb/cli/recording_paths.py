@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rlxweb.cli.console import format_count
-from rlxweb.errors import RecordingError, RlxError, UsageError
+from rlxweb.core.errors import RecordingError, RlxError, UsageError
 from rlxweb.io import SUFFIXES
 from rlxweb.io.companion_files import is_companion
 from rlxweb.io.formats import has_recording_suffix

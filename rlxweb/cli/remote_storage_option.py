@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.io.storage_options import StorageAccess
 
 _FLAG = "--storage"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlxweb.cli.console import format_count
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
+from rlxweb.core.printable import abbreviate
 from rlxweb.jobs.resumable_run import ResumableRun, ResumedFiles
-from rlxweb.printable import abbreviate
 
 # How many names a line lists.
 _MAX_LISTED = 6

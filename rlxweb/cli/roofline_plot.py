@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from rlxweb.cli.welch_plot import new_figure, write_figure
+from rlxweb.core.printable import abbreviate
 from rlxweb.cost.roofline import ProfileEntry, Roofline
 from rlxweb.decision.cost_terms import format_ns
 from rlxweb.plot.frequency_axis import set_log_ticks
-from rlxweb.printable import abbreviate
 from rlxweb.results.svg_charts import COLOURS
 
 _MAX_NAME_LENGTH = 32

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from rlxweb.cli.console import print_lines
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.pages.local_server import find_free_port, make_secret
 from rlxweb.smoke.engine_run import SmokeSettings
 from rlxweb.smoke.smoke_engine import SmokeEngine

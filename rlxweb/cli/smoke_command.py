@@ -31,8 +31,8 @@ from rlxweb.cli.smoke_reports import (
     print_known_failures,
     write_reports,
 )
-from rlxweb.device import parse_device
-from rlxweb.errors import UsageError
+from rlxweb.core.device import parse_device
+from rlxweb.core.errors import UsageError
 from rlxweb.smoke.case import Level
 from rlxweb.smoke.case_name_pattern import parse_pattern
 from rlxweb.smoke.child_process import ChildLimits

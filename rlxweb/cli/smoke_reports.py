@@ -13,12 +13,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from rlxweb.atomic_file import AtomicFiles
 from rlxweb.cli import options
 from rlxweb.cli.console import Cell, format_count, print_lines, print_table
-from rlxweb.errors import UsageError
+from rlxweb.core.atomic_file import AtomicFiles
+from rlxweb.core.errors import UsageError
+from rlxweb.core.printable import abbreviate
 from rlxweb.io import write_json
-from rlxweb.printable import abbreviate
 from rlxweb.smoke.junit_report import junit_xml
 from rlxweb.smoke.known_failure_files import load_known_failures
 from rlxweb.smoke.known_failure_matching import KnownFailure, mark_known_failures

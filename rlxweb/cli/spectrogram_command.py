@@ -15,7 +15,6 @@ import click
 import numpy as np
 from rich.console import Console
 
-from rlxweb.atomic_file import AtomicFiles
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import parse_frequency_range
 from rlxweb.cli.batch import BatchResult, FileRunnerFactory, make_file_runner, run_files
@@ -34,7 +33,9 @@ from rlxweb.cli.resumable_results import ResultRetention
 from rlxweb.cli.spectrogram_plot import MAX_PANELS, write_spectrogram_picture
 from rlxweb.cli.welch_output_options import picture_paths
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
-from rlxweb.errors import RlxError, UsageError
+from rlxweb.core.atomic_file import AtomicFiles
+from rlxweb.core.errors import RlxError, UsageError
+from rlxweb.core.printable import printable
 from rlxweb.io import write_csv, write_json, write_npz
 from rlxweb.jobs.channel_group_spectrogram import (
     MAX_COLUMNS,
@@ -47,7 +48,6 @@ from rlxweb.jobs.file_job_protocol import RunProgress
 from rlxweb.jobs.recording_spectrogram import FileSpectrogram, SpectrogramJob
 from rlxweb.jobs.run_record_entries import epochs_entry, path_text, timing_entry
 from rlxweb.jobs.settings import READ_OPTIONS, build_open_options
-from rlxweb.printable import printable
 from rlxweb.results.power_units import frequency_decimals
 
 SCHEMA = "rlxweb.spectrogram/2"

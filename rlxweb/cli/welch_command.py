@@ -39,13 +39,13 @@ from rlxweb.cli.plot_options import (
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention, resume_hint
 from rlxweb.cli.welch_output_options import WelchOutputOptions
+from rlxweb.core.output_streams import STDOUT, discard_output
+from rlxweb.core.printable import printable
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
 from rlxweb.jobs.file_job_protocol import FileRunner
 from rlxweb.jobs.recording_analysis import check_device
 from rlxweb.jobs.resumable_run import ResumableRun
 from rlxweb.jobs.settings import Settings
-from rlxweb.output_streams import STDOUT, discard_output
-from rlxweb.printable import printable
 
 
 @click.command(name="welch")

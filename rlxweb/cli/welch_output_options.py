@@ -21,9 +21,9 @@ from rlxweb.cli.welch_plot import (
     picture_format,
     write_spectra_picture,
 )
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
+from rlxweb.core.output_streams import is_stream
 from rlxweb.jobs.results import FileResult
-from rlxweb.output_streams import is_stream
 
 MAX_TABLE_FILES = 32
 """Maximum number of recordings whose results are held for a table, in a run that keeps

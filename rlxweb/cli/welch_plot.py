@@ -18,15 +18,15 @@ import numpy as np
 
 from rlxweb.cli.console import format_count
 from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     NotWritten,
     PictureWarning,
     RlxError,
     Unsupported,
     UsageError,
 )
+from rlxweb.core.output_streams import is_stream
 from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.output_streams import is_stream
 from rlxweb.plot.font_selection import DEFAULT_FONTS, FontSelection
 from rlxweb.plot.heatmap import draw_heatmap, heatmap_height
 from rlxweb.plot.html_page import render_page, shorten_name, spectra_panel

@@ -16,12 +16,12 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice
 from rlxweb.compile.plan import DemotedValue
 from rlxweb.compile.range_analysis import RangeAnalysis, related_nodes
 from rlxweb.compile.target import Target
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import DTypeError
 from rlxweb.decision.decision import Decision
-from rlxweb.errors import DTypeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Constant, Graph, Node
 from rlxweb.ir.lowering import ConcatLowering, Expr, View

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from rlxweb.compile.rewrites import composition, rebuild_graph
 from rlxweb.compile.target import Target
+from rlxweb.core.errors import DeviceError
 from rlxweb.cost.fusion_gate import IoFusionGate, fusion_benefit
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.decision.decision import Decision
-from rlxweb.errors import DeviceError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor

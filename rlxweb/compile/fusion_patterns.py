@@ -9,7 +9,7 @@ from collections import Counter
 
 from rlxweb.compile.rewrites import eliminate_dead_nodes, rebuild_graph
 from rlxweb.compile.target import Target
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.ir.fusion_pattern import FusionMatch
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Op, registry

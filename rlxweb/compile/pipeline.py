@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlxweb.argument_hints import Advice
 from rlxweb.compile.buffer_slot_assignment import assign_slots
 from rlxweb.compile.dtype_demotion import demote_graph
 from rlxweb.compile.fusion_choice import choose_fusions
@@ -22,8 +21,9 @@ from rlxweb.compile.rewrites import (
 from rlxweb.compile.schedule import schedule_graph
 from rlxweb.compile.storage_dtype_widening import widen_storage_dtypes
 from rlxweb.compile.target import Target
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import DTypeError, LimitExceeded
 from rlxweb.decision.decision import Decision
-from rlxweb.errors import DTypeError, LimitExceeded
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import verify
 

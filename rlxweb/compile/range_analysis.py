@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlxweb.bfloat16 import widen_bfloat16
 from rlxweb.compile.rewrites import composition
-from rlxweb.errors import RlxError
+from rlxweb.core.bfloat16 import widen_bfloat16
+from rlxweb.core.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel, View

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice
 from rlxweb.compile.target import Target
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import RlxError, Unsupported, VerifyError
 from rlxweb.cost.graph_work import node_signature
-from rlxweb.errors import RlxError, Unsupported, VerifyError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, attr_key
 from rlxweb.ir.lowering import Compose, HostOnly, decomposition

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlxweb.compile.rewrites import MAX_ROUNDS, composition
 from rlxweb.compile.target import Target
-from rlxweb.errors import DTypeError, RlxError
+from rlxweb.core.errors import DTypeError, RlxError
 from rlxweb.ir.dtype import DType, cast_array
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import ConcatLowering, Leaf, View

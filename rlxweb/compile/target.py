@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from rlxweb.core.errors import RlxError
+from rlxweb.core.limits import Limits
 from rlxweb.cost.fusion_gate import IoFusionGate
-from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
-from rlxweb.limits import Limits
 
 T = TypeVar("T")
 TargetRule = Callable[[Op, Types, TensorType, Attrs], T]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.lazy_names import load_published, publish_names, published_names
+from rlxweb.core.lazy_names import load_published, publish_names, published_names
 
 if TYPE_CHECKING:
+    from rlxweb.core.device import fastest_among as fastest_among
     from rlxweb.cost.device_models import BackendCostModel as BackendCostModel
     from rlxweb.cost.device_models import CpuCostModel as CpuCostModel
     from rlxweb.cost.device_models import CudaCostModel as CudaCostModel
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     )
     from rlxweb.decision.candidate import Candidate as Candidate
     from rlxweb.decision.cost_terms import Terms as Terms
-    from rlxweb.device import fastest_among as fastest_among
 
 _HOMES = {
     "rlxweb.cost.graph_time_estimate": (
@@ -70,7 +70,7 @@ _HOMES = {
     ),
     "rlxweb.decision.candidate": "Candidate",
     "rlxweb.decision.cost_terms": "Terms",
-    "rlxweb.device": "fastest_among",
+    "rlxweb.core.device": "fastest_among",
 }
 publish_names(__name__, _HOMES)
 __all__ = published_names(__name__)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from rlxweb.core.errors import InputError
 from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.cost.calibration_record import SCHEMA, Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import KINDS
-from rlxweb.errors import InputError
 
 # OverflowError: JSON knows numbers that no int or float holds.
 _PARSE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)

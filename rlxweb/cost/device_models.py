@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
+from rlxweb.core.device import Device, DeviceLike, parse_device
+from rlxweb.core.errors import UsageError
+from rlxweb.core.lazy_names import alias_init_keywords, load_provider
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.cost.interpolation import RateCurve
 from rlxweb.cost.work_kinds import measured_rates
-from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.errors import UsageError
-from rlxweb.lazy_names import alias_init_keywords, load_provider
 
 Rate = Callable[[int, int, int], float]
 

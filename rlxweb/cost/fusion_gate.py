@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from rlxweb.core.device import Device, DeviceLike, parse_device
+from rlxweb.core.errors import UsageError
+from rlxweb.core.lazy_names import alias_init_keywords, alias_keywords
 from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
-from rlxweb.device import Device, DeviceLike, parse_device
-from rlxweb.errors import UsageError
-from rlxweb.lazy_names import alias_init_keywords, alias_keywords
 
 
 class FusionTarget(Enum):

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from operator import index
 from typing import Any, SupportsIndex
 
-from rlxweb.argument_validation import coerce_bool
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.cost.graph_work import node_signature
-from rlxweb.errors import UsageError, shown
 from rlxweb.ir.dim_binding import UnboundOpGraph, op_graph, sample_graph
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose

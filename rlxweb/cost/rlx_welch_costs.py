@@ -11,7 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from rlxweb.argument_validation import check_instance, coerce_integer_from
+from rlxweb.core.argument_validation import check_instance, coerce_integer_from
+from rlxweb.core.device import Device
 from rlxweb.cost.device_models import (
     BackendCostModel,
     CpuCostModel,
@@ -29,7 +30,6 @@ from rlxweb.cost.fusion_gate import (
 from rlxweb.cost.graph_time_estimate import seed_cost_with_io, sequential_sum
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.rlx_welch_presets import WelchPeakParams
-from rlxweb.device import Device
 
 Models = Mapping[Device, BackendCostModel | None]
 

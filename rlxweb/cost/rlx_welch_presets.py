@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlxweb.argument_validation import coerce_integer, coerce_integer_from
+from rlxweb.core.argument_validation import coerce_integer, coerce_integer_from
 
 DEFAULT_PEAK_K = 16
 """RLX's default k."""

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.cost.interpolation import RateCurve
 from rlxweb.cost.latency_costs import LatencyCosts
@@ -23,7 +24,6 @@ from rlxweb.cost.work_kinds import (
 )
 from rlxweb.cost.workload import WorkItem, Workload
 from rlxweb.decision.cost_terms import Terms
-from rlxweb.fork_safety import cached_property
 
 
 @dataclass(frozen=True)

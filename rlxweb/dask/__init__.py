@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.errors import Unsupported
-from rlxweb.lazy_names import load_published, publish_names, published_names
+from rlxweb.core.errors import Unsupported
+from rlxweb.core.lazy_names import load_published, publish_names, published_names
 
 publish_names(
     __name__,

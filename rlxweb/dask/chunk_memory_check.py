@@ -11,7 +11,7 @@ import sys
 from math import prod
 from typing import Any
 
-from rlxweb.errors import OutOfMemory
+from rlxweb.core.errors import OutOfMemory
 
 _MEMORY_DIVISOR = 10
 """Advised chunks take at most this part (1/n) of a worker's memory."""

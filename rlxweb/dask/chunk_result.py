@@ -12,10 +12,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from rlxweb.core.errors import ClusterError
 from rlxweb.dask.resource_annotations import annotated_resources, check_worker_resources
 from rlxweb.dask.worker_versions import MATCHED_PACKAGES, local_versions
 from rlxweb.decision.decision import Decision
-from rlxweb.errors import ClusterError
 
 
 @dataclass(frozen=True, slots=True)

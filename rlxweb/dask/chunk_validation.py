@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import dask.array as da
 import numpy as np
 
-from rlxweb.array_coercion import NUMERIC_KINDS
-from rlxweb.errors import DTypeError, ShapeError, UsageError
+from rlxweb.core.array_coercion import NUMERIC_KINDS
+from rlxweb.core.errors import DTypeError, ShapeError, UsageError
 
 DaskArray: TypeAlias = Any
 """Type of a `dask.array.Array`, which has no type annotations of its own."""

@@ -31,9 +31,9 @@ from distributed.system import MEMORY_LIMIT
 from distributed.utils import LoopRunner, sync
 from distributed.versions import VersionMismatchWarning
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import ClusterError, UsageError
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import ClusterError, UsageError
 from rlxweb.jobs.child_process_tracker import ChildProcessTracker
 
 CONNECT_TIMEOUT_S = 8

@@ -15,12 +15,12 @@ import numpy as np
 from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph
 
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.dask.chunk_result import ChunkRunInfo
 from rlxweb.dask.chunk_validation import untyped_da
 from rlxweb.dask.device_usage_counts import DeviceTally
 from rlxweb.dask.lazy_arrays import collect_run_infos, is_chunk_layer, rebuild_arrays
 from rlxweb.dask.resource_annotations import OptimizeFunction, collection_optimizer
-from rlxweb.errors import UsageError, shown
 
 CONTEXT = "decisions"
 

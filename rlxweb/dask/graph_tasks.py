@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.device import DeviceLike
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.dask.chunk_result import (
     ChunkResult,
     WorkerRequirements,
@@ -22,8 +24,6 @@ from rlxweb.dask.chunk_result import (
     unwrap_single,
 )
 from rlxweb.decision.decision import Decision
-from rlxweb.device import DeviceLike
-from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.ir.graph import Constant, Graph, Node
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.session import Session

@@ -12,15 +12,9 @@ import numpy as np
 from dask.base import tokenize
 from numpy.typing import NDArray
 
-from rlxweb.argument_validation import coerce_bool
-from rlxweb.dask.chunk_memory_check import check_chunk_memory
-from rlxweb.dask.chunk_result import current_requirements
-from rlxweb.dask.chunk_validation import check_single_chunk, validate_dask_array
-from rlxweb.dask.graph_tasks import GraphChunkSpec, graph_contents, run_graph_on_chunk
-from rlxweb.dask.lazy_arrays import ChunkField, build_chunk_results, extract_field
-from rlxweb.dask.row_independence import check_row_independence
-from rlxweb.device import DeviceLike, check_adapter_name, is_auto, parse_device
-from rlxweb.errors import (
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.device import DeviceLike, check_adapter_name, is_auto, parse_device
+from rlxweb.core.errors import (
     DTypeError,
     GraphError,
     InputError,
@@ -28,6 +22,12 @@ from rlxweb.errors import (
     UsageError,
     shown,
 )
+from rlxweb.dask.chunk_memory_check import check_chunk_memory
+from rlxweb.dask.chunk_result import current_requirements
+from rlxweb.dask.chunk_validation import check_single_chunk, validate_dask_array
+from rlxweb.dask.graph_tasks import GraphChunkSpec, graph_contents, run_graph_on_chunk
+from rlxweb.dask.lazy_arrays import ChunkField, build_chunk_results, extract_field
+from rlxweb.dask.row_independence import check_row_independence
 from rlxweb.ir.array_validation import unset_params_clause
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import format_shape

@@ -12,7 +12,7 @@ from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph
 from numpy.typing import NDArray
 
-from rlxweb.argument_validation import bind_arguments
+from rlxweb.core.argument_validation import bind_arguments
 from rlxweb.dask.chunk_memory_check import check_chunk_memory
 from rlxweb.dask.chunk_result import current_requirements
 from rlxweb.dask.chunk_validation import (

@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from distributed import Client
 
+from rlxweb.core.errors import ClusterLost, DeviceLost, RlxError, WorkerFailed
 from rlxweb.dask.cluster_messenger import (
     ClusterMessage,
     ClusterMessenger,
@@ -33,7 +34,6 @@ from rlxweb.dask.worker_death_blame import (
 from rlxweb.dask.worker_pool import Worker, WorkerPool
 from rlxweb.dask.worker_tasks import TaskReport, analyse_recordings
 from rlxweb.dask.worker_versions import format_addresses
-from rlxweb.errors import ClusterLost, DeviceLost, RlxError, WorkerFailed
 from rlxweb.jobs.file_job_protocol import AnalysisOutcome
 from rlxweb.jobs.settings import Settings
 

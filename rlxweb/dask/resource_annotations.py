@@ -16,7 +16,7 @@ import dask.array as da
 from dask.base import get_annotations
 from dask.core import flatten
 
-from rlxweb.errors import ClusterError
+from rlxweb.core.errors import ClusterError
 
 OptimizeFunction = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from math import prod
 from typing import TypeAlias
 
-from rlxweb.errors import GraphError, RlxError
+from rlxweb.core.errors import GraphError, RlxError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
 from rlxweb.ir.shape_arithmetic import normalize_axis, normalize_sorted_axes

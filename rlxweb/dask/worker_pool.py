@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
+from rlxweb.core.errors import ClusterError, RlxError
 from rlxweb.dask.cluster_messenger import ClusterMessenger, WorkerAnswer, WorkerLeft
 from rlxweb.dask.worker_tasks import try_device
 from rlxweb.dask.worker_versions import (
@@ -23,7 +24,6 @@ from rlxweb.dask.worker_versions import (
     version_mismatch,
     with_versions,
 )
-from rlxweb.errors import ClusterError, RlxError
 from rlxweb.jobs.settings import Settings
 
 Notify = Callable[[str], object]

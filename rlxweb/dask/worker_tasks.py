@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from distributed import get_worker
 
-from rlxweb.cancellation import Cancelled, cancellation_scope, raise_if_cancelled
-from rlxweb.errors import (
+from rlxweb.core.cancellation import Cancelled, cancellation_scope, raise_if_cancelled
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceLost,
     GpuTimeout,

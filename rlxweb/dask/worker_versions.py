@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from distributed import Client
 
-from rlxweb.errors import ClusterError
+from rlxweb.core.errors import ClusterError
 
 MATCHED_PACKAGES = ("rlxweb", "numpy", "llvmlite")
 """Packages whose versions must be those of this process, as results depend on them."""

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from rlxweb.core.device import Device, parse_device
 from rlxweb.decision.cost_terms import Terms, format_ns
-from rlxweb.device import Device, parse_device
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlxweb.device import Device, parse_device
+from rlxweb.core.device import Device, parse_device
 
 
 @dataclass(frozen=True, slots=True)

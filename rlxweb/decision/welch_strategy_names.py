@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.errors import UsageError, shown
 
 
 class WelchPeaksStrategy(Enum):

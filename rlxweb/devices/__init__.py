@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.lazy_names import load_published, published_names
+from rlxweb.core.lazy_names import load_published, published_names
 
 __all__ = published_names(__name__)
 

@@ -21,9 +21,9 @@ from rlxweb.backends.registry import (
     is_named_only,
     providing_package,
 )
-from rlxweb.device import Device, DeviceLike, extension_devices, parse_device
+from rlxweb.core.device import Device, DeviceLike, extension_devices, parse_device
+from rlxweb.core.errors import AdapterMissing, DeviceError
 from rlxweb.devices.policy import DevicePolicy
-from rlxweb.errors import AdapterMissing, DeviceError
 
 NAMED_ONLY_PREFIX = "named only"
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.backends.registry import absence_reason
-from rlxweb.device import Device, DeviceLike, check_adapter_name, parse_device
+from rlxweb.core.device import Device, DeviceLike, check_adapter_name, parse_device
+from rlxweb.core.errors import DeviceError
 from rlxweb.devices.policy import DevicePolicy
-from rlxweb.errors import DeviceError
 
 
 @dataclass(frozen=True, slots=True)

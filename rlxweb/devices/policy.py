@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
 
-from rlxweb.argument_validation import coerce_integer
 from rlxweb.backends.registry import is_named_only
-from rlxweb.device import (
+from rlxweb.core.argument_validation import coerce_integer
+from rlxweb.core.device import (
     Device,
     DeviceLike,
     device_rank,
@@ -24,8 +24,8 @@ from rlxweb.device import (
     parse_device_list,
     parse_devices,
 )
-from rlxweb.errors import EnvironmentWarning, UsageError, shown
-from rlxweb.warning_stacklevel import caller_stacklevel
+from rlxweb.core.errors import EnvironmentWarning, UsageError, shown
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 
 T = TypeVar("T")
 CalibrationMode = Literal["lazy", "off"]

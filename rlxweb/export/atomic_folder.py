@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlxweb.argument_hints import Advice
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import NotWritten, UsageError, shown
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import NotWritten, UsageError, shown
 
 FIXED_FILE_NAMES = (
     "plan.json",

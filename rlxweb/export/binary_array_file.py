@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import IO, Any
 
 from rlxweb.backends.protocol import Array, as_bytes
-from rlxweb.errors import LimitExceeded
+from rlxweb.core.errors import LimitExceeded
 from rlxweb.gpu.command_recording_port import RecordedWrite
 
 MAX_FILE_NBYTES = 2**31 - 1

@@ -16,7 +16,7 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_program import WebGpuProgram
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import DemotedValue, Plan
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DTypeError,
     InputError,
     LimitExceeded,
@@ -24,13 +24,13 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.command_recording_port import RecordingPort
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.array_validation import unset_params_clause
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.graph import Graph
-from rlxweb.limits import Limits
 
 FEATURES = ("shader-f16",)
 """WebGPU features that a plan can make use of."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.output_names import output_names as named_outputs
 

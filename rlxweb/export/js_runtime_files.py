@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.export.atomic_folder import FileContent
 from rlxweb.export.plan_io_signature import (
     PlanSignature,

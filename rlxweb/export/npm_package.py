@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import distribution
 from typing import Any
 
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.export.atomic_folder import FileContent
 from rlxweb.export.plan_io_signature import (
     input_signature,

@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
 
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.command_recording_port import RecordedPipeline
 from rlxweb.gpu.command_validation import BufferFacts
 from rlxweb.gpu.js_bridge_conversion import webgpu_limit
 from rlxweb.gpu.port_protocol import BufferRange, Command, Dispatch
-from rlxweb.limits import Limits
 
 _STORAGE, _UNIFORM = "storage", "uniform"
 

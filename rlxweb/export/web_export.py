@@ -17,9 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from rlxweb.argument_validation import check_choice, check_optional_instance
 from rlxweb.backends.protocol import Array
-from rlxweb.errors import LimitExceeded, Unsupported
+from rlxweb.core.argument_validation import check_choice, check_optional_instance
+from rlxweb.core.errors import LimitExceeded, Unsupported
+from rlxweb.core.limits import Limits
 from rlxweb.export import plan_test_vectors as of_vectors
 from rlxweb.export.atomic_folder import (
     ExportedFile,
@@ -39,7 +40,6 @@ from rlxweb.export.npm_package import NpmPackage, package_files
 from rlxweb.export.plan_json import PlanSerializer
 from rlxweb.export.plan_test_vectors import PlanTestVector
 from rlxweb.ir.graph import Graph
-from rlxweb.limits import Limits
 
 ExportTarget = Literal["web", "npm"]
 ExportProgress = Callable[[str, int, int], None]

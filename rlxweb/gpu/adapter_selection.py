@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.port_base import limits_from_driver
 from rlxweb.gpu.port_protocol import AdapterRequest, BackendType, DeviceFacts
-from rlxweb.limits import Limits
 
 _BACKEND_TYPES: dict[str, BackendType] = {
     "Vulkan": "vulkan",

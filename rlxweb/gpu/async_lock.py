@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import is_browser
 
 if TYPE_CHECKING:

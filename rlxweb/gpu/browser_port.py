@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import AdapterMissing, DeviceError, MustAwait
+from rlxweb.core.errors import AdapterMissing, DeviceError, MustAwait
 from rlxweb.gpu import command_validation
 from rlxweb.gpu.js_bridge_conversion import (
     command_as_list,

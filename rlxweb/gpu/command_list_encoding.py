@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.port_base import HandleTable, command_handles
 from rlxweb.gpu.port_protocol import (
     BindingAccess,
@@ -20,7 +21,6 @@ from rlxweb.gpu.port_protocol import (
     Command,
 )
 from rlxweb.gpu.wgpu_ffi import WgpuFfi
-from rlxweb.limits import Limits
 
 _BINDING_TYPES: dict[BindingAccess, str] = {
     "read": "read-only-storage",

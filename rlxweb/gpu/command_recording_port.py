@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlxweb.errors import AdapterMissing, Unsupported
+from rlxweb.core.errors import AdapterMissing, Unsupported
+from rlxweb.core.limits import Limits
 from rlxweb.gpu import command_validation
 from rlxweb.gpu.command_validation import BufferFacts
 from rlxweb.gpu.port_base import PortBase
@@ -21,7 +22,6 @@ from rlxweb.gpu.port_protocol import (
     Command,
     DeviceFacts,
 )
-from rlxweb.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

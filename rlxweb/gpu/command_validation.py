@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from rlxweb.errors import DeviceError, LimitExceeded
+from rlxweb.core.errors import DeviceError, LimitExceeded
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.port_protocol import (
     BindingAccess,
     BufferClear,
@@ -24,7 +25,6 @@ from rlxweb.gpu.port_protocol import (
     Command,
     Dispatch,
 )
-from rlxweb.limits import Limits
 
 BUFFER_USAGES: tuple[BufferUsage, ...] = ("storage", "uniform", "readback")
 BINDING_ACCESSES: tuple[BindingAccess, ...] = ("read", "write", "uniform")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from rlxweb.errors import DeviceError
+from rlxweb.core.errors import DeviceError
 
 T = TypeVar("T")
 

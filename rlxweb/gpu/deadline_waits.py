@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue
 
-from rlxweb.errors import GpuTimeout
+from rlxweb.core.errors import GpuTimeout
 
 
 def wait_for_event(event: threading.Event, deadline_s: float) -> bool:

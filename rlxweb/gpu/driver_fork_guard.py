@@ -11,8 +11,8 @@ import ctypes
 import os
 from contextlib import suppress
 
-from rlxweb.errors import AdapterMissing
-from rlxweb.fork_safety import register_child_callback
+from rlxweb.core.errors import AdapterMissing
+from rlxweb.core.fork_safety import register_child_callback
 
 
 class DriverForkGuard:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceError,
     DeviceLost,
@@ -19,9 +19,9 @@ from rlxweb.errors import (
     OutOfMemory,
     ShaderRejected,
 )
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.port_base import limits_from_driver
 from rlxweb.gpu.port_protocol import BufferCopy, Command, DeviceFacts, Dispatch
-from rlxweb.limits import Limits
 
 _SOFTWARE_NAMES = ("swiftshader", "llvmpipe", "lavapipe", "basic render")
 # WebGPU spells one feature otherwise than wgpu does, and rlxweb follows wgpu.

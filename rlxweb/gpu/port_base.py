@@ -10,7 +10,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlxweb.errors import DeviceError, DeviceLost, SessionClosed, Unsupported
+from rlxweb.core.errors import DeviceError, DeviceLost, SessionClosed, Unsupported
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.command_validation import BufferFacts, check_command
 from rlxweb.gpu.port_protocol import (
     AdapterRequest,
@@ -22,7 +23,6 @@ from rlxweb.gpu.port_protocol import (
     Dispatch,
     GpuPort,
 )
-from rlxweb.limits import Limits
 
 _SELF_TEST_SHADER = """
 @group(0) @binding(0) var<storage, read> x: array<u32>;

@@ -3,8 +3,8 @@
 Handles are ints and the port owns the tables behind them: nothing above keeps a driver
 object alive, and `len(port.live)` is the leak test. Commands are frozen records; a
 whole list is handed over at once. Only a port raises device errors, and only those of
-`rlxweb.errors`. The verbs that can wait are coroutines; a blocking port completes them
-without suspending (`gpu/coroutine_runner.py` relies on that).
+`rlxweb.core.errors`. The verbs that can wait are coroutines; a blocking port completes
+them without suspending (`gpu/coroutine_runner.py` relies on that).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from rlxweb.limits import Limits
+from rlxweb.core.limits import Limits
 
 BufferUsage = Literal["storage", "uniform", "readback"]
 """storage: bound by shaders, source and target of copies. uniform: bound as uniform,

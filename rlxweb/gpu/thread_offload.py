@@ -17,7 +17,7 @@ from contextvars import copy_context
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from rlxweb.cancellation import cancellation_scope
+from rlxweb.core.cancellation import cancellation_scope
 from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 
 T = TypeVar("T")

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.command_list_encoding import CommandBinder
 from rlxweb.gpu.port_protocol import Command
 from rlxweb.gpu.readback import BufferReader
-from rlxweb.limits import Limits
 
 QueueFunction = Callable[[Any, frozenset[int]], None]
 """Function that queues one command buffer that uses these handles."""

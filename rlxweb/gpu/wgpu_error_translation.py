@@ -6,7 +6,7 @@ Reads the class name and the text of an error and never imports wgpu. Used by
 
 from __future__ import annotations
 
-from rlxweb.errors import DeviceError, DeviceLost, OutOfMemory, ShaderRejected
+from rlxweb.core.errors import DeviceError, DeviceLost, OutOfMemory, ShaderRejected
 
 
 def translate_error(

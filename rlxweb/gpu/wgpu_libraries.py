@@ -11,14 +11,14 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal
 
-from rlxweb.errors import AdapterMissing
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.errors import AdapterMissing
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.library_crash_probe import library_problem
+from rlxweb.core.required_library_versions import installed_version, version_problem
 from rlxweb.gpu import adapter_selection as choice
 from rlxweb.gpu.cffi_type_preparsing import parse_types
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard
 from rlxweb.gpu.port_protocol import AdapterRequest, DeviceFacts
-from rlxweb.library_crash_probe import library_problem
-from rlxweb.required_library_versions import installed_version, version_problem
 
 WgpuLibrary = Literal["wgpu", "wgpudawn"]
 _LISTING_LOCK = ForkSafeLock()

@@ -1,8 +1,8 @@
 """GPU port over wgpu-py, or over wgpudawn, which has the same interface.
 
 Owns what they leave open: the deadline (their waits have none), the loss of a device
-(it is only logged) and the mapping of their errors to those of `rlxweb.errors`. Blocks
-inside its coroutines and never suspends. Knows buffers and commands, no tensors.
+(it is only logged) and the mapping of their errors to those of `rlxweb.core.errors`.
+Blocks inside its coroutines and never suspends. Knows buffers and commands, no tensors.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DeviceError,
     DeviceLost,
     GpuTimeout,
     RlxError,
     ShaderRejected,
 )
-from rlxweb.fork_safety import ForkSafeLock, register_child_callback
+from rlxweb.core.fork_safety import ForkSafeLock, register_child_callback
+from rlxweb.core.limits import Limits
 from rlxweb.gpu import adapter_selection as choice
 from rlxweb.gpu import command_validation
 from rlxweb.gpu.buffer_mapping import BufferMapper, ByteArray
@@ -45,7 +46,6 @@ from rlxweb.gpu.upload_staging import BufferUploader
 from rlxweb.gpu.wgpu_error_translation import translate_error
 from rlxweb.gpu.wgpu_ffi import FfiCommandBuffer, WgpuFfi, create_wgpu_ffi
 from rlxweb.gpu.wgpu_libraries import WgpuLibrary, native_adapters, shader_compiler
-from rlxweb.limits import Limits
 
 MAPPED_WRITE_BYTES = 1 << 20
 """Size in bytes from which a write goes through mapped memory instead of the queue."""

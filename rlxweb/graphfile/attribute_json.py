@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from rlxweb.errors import shown
+from rlxweb.core.errors import shown
 from rlxweb.graphfile.strict_json import FormatViolation
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attr

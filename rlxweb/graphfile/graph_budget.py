@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rlxweb.errors import GraphFileError, UsageError, did_you_mean, shown
+from rlxweb.core.errors import GraphFileError, UsageError, did_you_mean, shown
 from rlxweb.graphfile.format_constants import MAX_NODES
 from rlxweb.graphfile.strict_json import FormatViolation
 from rlxweb.ir.graph import Graph

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RlxError, UnknownOp, shown
+from rlxweb.core.errors import RlxError, UnknownOp, shown
 from rlxweb.graphfile.attribute_json import DTYPE_BY_LABEL, attribute_from_json
 from rlxweb.graphfile.format_constants import (
     DYNAMIC_FORMAT,

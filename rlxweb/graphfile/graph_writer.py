@@ -17,9 +17,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.atomic_file import open_output
-from rlxweb.errors import GraphFileError, UsageError, VerifyError, shown
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.atomic_file import open_output
+from rlxweb.core.errors import GraphFileError, UsageError, VerifyError, shown
 from rlxweb.graphfile.attribute_json import attribute_to_json
 from rlxweb.graphfile.format_constants import (
     DYNAMIC_FORMAT,

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import GraphFileError, shown
-from rlxweb.safe_file_opening import NotRegularFile, open_regular_file
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import GraphFileError, shown
+from rlxweb.core.safe_file_opening import NotRegularFile, open_regular_file
 
 ByteArray = npt.NDArray[np.uint8]
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import GraphFileError, shown
+from rlxweb.core.errors import GraphFileError, shown
 from rlxweb.graphfile.memory_mapped_bytes import ByteArray
 from rlxweb.graphfile.strict_json import FormatViolation, JsonCursor, check_depth
 from rlxweb.ir.shape_arithmetic import MAX_RANK, format_shape

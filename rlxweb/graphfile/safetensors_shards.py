@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlxweb.errors import GraphFileError, shown
+from rlxweb.core.errors import GraphFileError, shown
 from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
 from rlxweb.graphfile.safetensors_header import (
     MAX_FOREIGN_HEADER,

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.argument_validation import coerce_bool
-from rlxweb.array_coercion import describe_type
-from rlxweb.bfloat16 import BFLOAT16, to_float32, widen_bfloat16
-from rlxweb.errors import InputError, NotFinite, UsageError, near, shown
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.bfloat16 import BFLOAT16, to_float32, widen_bfloat16
+from rlxweb.core.errors import InputError, NotFinite, UsageError, near, shown
 from rlxweb.graphfile.memory_mapped_bytes import Source
 from rlxweb.graphfile.safetensors_header import NUMPY_DTYPES
 from rlxweb.graphfile.safetensors_shards import ShardTensor, open_tensors

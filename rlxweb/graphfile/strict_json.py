@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from rlxweb.errors import shown
+from rlxweb.core.errors import shown
 
 MAX_DEPTH = 32
 _MAX_DIGITS = 20

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import shown
+from rlxweb.core.errors import shown
 from rlxweb.graphfile.attribute_json import DTYPE_BY_LABEL, float_from_json
 from rlxweb.graphfile.strict_json import FormatViolation
 from rlxweb.ir.builder_call_trace import TensorRef, TracedCall

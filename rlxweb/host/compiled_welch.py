@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.host.welch_spec import DIGITAL_DTYPE, WelchSpec
-from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.machine.job_calling_convention import array_address
 from rlxweb.recipes.welch_parameters import centred_ramp
 

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
-from rlxweb.errors import DTypeError
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.errors import DTypeError
 from rlxweb.host.compiled_welch import (
     CompiledWelchKernel,
     WelchKernelJob,

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.quantized_weights import dequantize_rows
 from rlxweb.host import (
     numpy_erf,
     numpy_fast_float32_sums,
@@ -29,7 +30,6 @@ from rlxweb.host.welch_spectrum import segment_view, welch_power
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import Shape, normalize_axis, numel
-from rlxweb.quantized_weights import dequantize_rows
 from rlxweb.recipes.welch_parameters import (
     doubled_bin_slice,
     rlx_weights,

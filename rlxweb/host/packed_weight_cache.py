@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 from weakref import finalize, ref
 
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
 
 T = TypeVar("T")
 

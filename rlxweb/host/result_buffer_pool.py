@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.ir.shape_arithmetic import Shape
 
 MIN_POOLED_BYTES: Final = 1 << 18

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.recipes.fft_arithmetic import MAX_PRIME, prime_factors
 from rlxweb.recipes.welch_parameters import centred_ramp, doubled_bin_slice
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.host.thread_tasks import Task, run_tasks
 
 _BLOCK_BINS = 32_768

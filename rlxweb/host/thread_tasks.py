@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rlxweb.cancellation import raise_if_cancelled
+from rlxweb.core.cancellation import raise_if_cancelled
 
 Task: TypeAlias = Callable[[int], None]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.argument_hints import Advice
-from rlxweb.errors import Unsupported
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import Unsupported
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.graph import Graph
 

@@ -6,7 +6,7 @@ from typing import cast
 
 import numpy as np
 
-from rlxweb.errors import DeviceError
+from rlxweb.core.errors import DeviceError
 from rlxweb.host.compiled_welch import (
     CompiledWelchKernel,
     WelchKernelKey,

@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rlxweb.adc_samples import is_digital_dtype
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.core.adc_samples import is_digital_dtype
+from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.recipes.welch_parameters import samples_needed, segment_count
 
 Detrend: TypeAlias = Literal["constant", "linear"]

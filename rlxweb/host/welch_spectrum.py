@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.host.segment_fft_workspace import (
     SegmentWorkspace,
     fft_bin_count,
@@ -21,7 +22,6 @@ from rlxweb.host.segment_fft_workspace import (
 )
 from rlxweb.host.thread_tasks import Task, run_tasks
 from rlxweb.host.welch_spec import WelchSpec, sample_dtype
-from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 
 # 32,768 float64 samples and their spectrum are 512 KiB together: they stay in the
 # second-level cache of current CPUs, and a NumPy call on them outweighs its overhead.

@@ -4,7 +4,7 @@ Owns files and nothing else: what a rate, a channel and a block of samples are. 
 graph, no device and no spectrum. `edfio` is loaded only to write the demo file.
 """
 
-from rlxweb.atomic_file import atomic_path
+from rlxweb.core.atomic_file import atomic_path
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.csv_json_npz import write_csv, write_json, write_npz
 from rlxweb.io.demo import DemoTruth, Rhythm, write_demo_recording

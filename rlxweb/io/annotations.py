@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from rlxweb.errors import UnknownName, did_you_mean, shown
+from rlxweb.core.errors import UnknownName, did_you_mean, shown
 
 MAX_ANNOTATIONS: Final = 1_000_000
 """Maximum number of annotations of a file; more are refused before they fill the

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.argument_validation import coerce_float
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import DTypeError, ShapeError, UsageError, shown
+from rlxweb.core.argument_validation import coerce_float
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import DTypeError, ShapeError, UsageError, shown
 from rlxweb.io.format_reader_interface import Samples
 from rlxweb.io.recording import Channel, Group
 

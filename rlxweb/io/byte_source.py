@@ -13,13 +13,13 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import RecordingError, UsageError
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import RecordingError, UsageError
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.safe_file_opening import NotRegularFile, open_regular_file
 from rlxweb.io import file_limits
 from rlxweb.io.read_ahead import ReadAheadFile
-from rlxweb.safe_file_opening import NotRegularFile, open_regular_file
 
 _HAS_PREAD = hasattr(os, "pread") and sys.platform != "emscripten"
 

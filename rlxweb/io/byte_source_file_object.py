@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.byte_source import ByteSource
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rlxweb.errors import RecordingError, UnknownName, UsageError, did_you_mean
+from rlxweb.core.errors import RecordingError, UnknownName, UsageError, did_you_mean
 from rlxweb.io.format_reader_interface import FileChannel
 
 _TRIGGER = re.compile(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.io.format_reader_interface import Samples
 
 MAX_CACHED_NBYTES = 32 << 20

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import RecordingSource
 from rlxweb.io.clock_column_names import ClockName, parse_clock_name

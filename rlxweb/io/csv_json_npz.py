@@ -21,9 +21,9 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.atomic_file import open_output
-from rlxweb.errors import UsageError
-from rlxweb.printable import is_hidden, printable
+from rlxweb.core.atomic_file import open_output
+from rlxweb.core.errors import UsageError
+from rlxweb.core.printable import is_hidden, printable
 
 CsvCell = str | int | float | bool | np.generic | None
 OutputTarget = str | os.PathLike[str] | IO[bytes]

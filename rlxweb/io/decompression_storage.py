@@ -10,8 +10,8 @@ import shutil
 import tempfile
 from typing import IO
 
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import NotWritten
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import NotWritten
 from rlxweb.io.byte_source import RecordingSource
 
 

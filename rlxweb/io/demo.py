@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.atomic_file import atomic_path
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.atomic_file import atomic_path
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.io import demo_events
 
 _SEED = 20

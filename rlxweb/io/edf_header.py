@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.calendar_dates import parse_edf_date
 

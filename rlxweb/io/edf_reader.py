@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RecordingError, shown
+from rlxweb.core.errors import RecordingError, shown
 from rlxweb.io.annotations import (
     MAX_ANNOTATIONS,
     Annotation,

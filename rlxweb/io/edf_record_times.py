@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.edf_header import EdfHeader, EdfSignal
 from rlxweb.io.format_reader_interface import SampleReader, Samples, Span

@@ -17,9 +17,9 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.errors import UsageError
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.errors import UsageError
 from rlxweb.io.calendar_dates import format_edf_date
 from rlxweb.io.edf_annotation_writer import (
     EdfAnnotationChannel,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.io.recording import Channel
 
 _FIELD_WIDTH: Final = 8

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_validation import coerce_bool, coerce_integer
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.argument_validation import coerce_bool, coerce_integer
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.io.annotations import (
     Annotation,
     bad_annotations,

@@ -9,8 +9,8 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import RecordingError
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.libsndfile_reader import soundfile_library
 from rlxweb.io.wav_writer import (
     check_sound_limits,

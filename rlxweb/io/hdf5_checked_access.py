@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import RecordingError, shown
+from rlxweb.core.errors import RecordingError, shown
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.hdf5_virtual_dataset_detection import is_virtual

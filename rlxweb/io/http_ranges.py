@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.remote_error_translation import RemoteLocation
 
 STALL_TIMEOUT_S = 60.0

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import not_installed
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import not_installed
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.byte_source_file_object import SourceFile
 from rlxweb.io.format_reader_interface import (

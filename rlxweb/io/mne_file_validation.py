@@ -16,12 +16,12 @@ import warnings
 from collections.abc import Iterator
 from typing import Final
 
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import RecordingError, shown
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import RecordingError, shown
+from rlxweb.core.safe_file_opening import check_referenced_file, referenced_path
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import ByteSource, open_source
 from rlxweb.io.mat5_validation import check_matlab5
-from rlxweb.safe_file_opening import check_referenced_file, referenced_path
 
 _TAG: Final = struct.Struct(">iIii")  # kind, type, bytes, place of the next
 _BLOCK_START, _BLOCK_END = 104, 105

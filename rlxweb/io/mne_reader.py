@@ -21,9 +21,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import RlxError, not_installed, shown
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import RlxError, not_installed, shown
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import MAX_ANNOTATIONS, Annotation
 from rlxweb.io.byte_source import ByteSource

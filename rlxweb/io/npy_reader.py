@@ -16,9 +16,9 @@ from tokenize import TokenError
 
 import numpy as np
 
-from rlxweb.adc_samples import is_digital_dtype
-from rlxweb.argument_hints import Advice
-from rlxweb.atomic_file import error_reason
+from rlxweb.core.adc_samples import is_digital_dtype
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.atomic_file import error_reason
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.byte_source import ByteSource

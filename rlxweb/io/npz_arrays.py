@@ -16,10 +16,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.atomic_file import error_reason
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.safe_file_opening import open_regular_file
 from rlxweb.io import file_limits
 from rlxweb.io.npy_reader import PARSER_ERRORS
-from rlxweb.safe_file_opening import open_regular_file
 
 # An encrypted member is a RuntimeError, an unknown method a NotImplementedError.
 _DAMAGE_ERRORS = (

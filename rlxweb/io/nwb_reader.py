@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.adc_samples import is_digital_dtype
-from rlxweb.errors import shown
+from rlxweb.core.adc_samples import is_digital_dtype
+from rlxweb.core.errors import shown
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import MAX_ANNOTATIONS, Annotation
 from rlxweb.io.byte_source import ByteSource

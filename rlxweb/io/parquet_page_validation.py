@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from rlxweb.errors import shown
+from rlxweb.core.errors import shown
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import ByteSource
 

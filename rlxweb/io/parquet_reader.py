@@ -20,7 +20,7 @@ from typing import IO, Any, Final, cast
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import shown
+from rlxweb.core.errors import shown
 from rlxweb.io import file_limits, time_parsing
 from rlxweb.io.annotations import MAX_ANNOTATIONS, Annotation
 from rlxweb.io.byte_source import ByteSource

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import RecordingError, RlxError, UsageError, not_installed
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import RecordingError, RlxError, UsageError, not_installed
 
 ColumnType = Literal[
     "text",

@@ -13,7 +13,7 @@ from typing import IO, Any, Final, get_args
 
 import numpy as np
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.io.parquet_tables import (
     ColumnType,
     ColumnValues,

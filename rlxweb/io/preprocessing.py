@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import coerce_float, coerce_integer
-from rlxweb.errors import (
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import coerce_float, coerce_integer
+from rlxweb.core.errors import (
     RecordingWarning,
     UnknownName,
     UsageError,
@@ -28,8 +28,8 @@ from rlxweb.errors import (
     not_installed,
     shown,
 )
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io.recording import Group
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 Array = NDArray[Any]
 Reference: TypeAlias = str | Sequence[str]

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlxweb.fork_safety import ForkSafeLock, register_child_callback
+from rlxweb.core.fork_safety import ForkSafeLock, register_child_callback
 
 FetchRange = Callable[[int, int], bytes]
 """Function that returns exactly the bytes [start, stop), or raises."""

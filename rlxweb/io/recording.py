@@ -16,20 +16,20 @@ from typing import IO, TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from rlxweb.adc_samples import Digital
-from rlxweb.argument_hints import Advice
-from rlxweb.errors import (
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import (
     NotFinite,
     RecordingError,
     RecordingWarning,
     UsageError,
     shown,
 )
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.byte_source import RecordingSource
 from rlxweb.io.format_reader_interface import SampleReader, Samples, Span, spans_between
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
     from rlxweb.io.recording_writer import Written

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.modification_stamp import modification_stamp
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.io.url_parsing_and_redaction import is_url, local_path

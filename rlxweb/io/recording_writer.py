@@ -18,17 +18,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import check_choice, coerce_float
-from rlxweb.atomic_file import open_output
-from rlxweb.errors import RecordingWarning, UsageError, not_installed, shown
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import check_choice, coerce_float
+from rlxweb.core.atomic_file import open_output
+from rlxweb.core.errors import RecordingWarning, UsageError, not_installed, shown
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.calendar_dates import SECONDS_PER_DAY, shift_date
 from rlxweb.io.channel_group_merging import merge_groups, merge_obstacle
 from rlxweb.io.formats import WRITERS
 from rlxweb.io.recording import Group, Recording
 from rlxweb.io.write_job import WriteJob, WrittenGroup
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.io import read_ahead
 from rlxweb.io.http_ranges import HttpRangeReader
 from rlxweb.io.read_ahead import ReadAheadFile

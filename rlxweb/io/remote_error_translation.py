@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import RecordingError, RlxError, did_you_mean
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import RecordingError, RlxError, did_you_mean
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.io.url_parsing_and_redaction import redact_url, url_scheme
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rlxweb.fork_safety import ForkSafeLock, register_child_callback
+from rlxweb.core.fork_safety import ForkSafeLock, register_child_callback
 from rlxweb.io.byte_source import RecordingSource
 from rlxweb.io.format_reader_interface import Samples
 

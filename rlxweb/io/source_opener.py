@@ -9,7 +9,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, TypeAlias
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.byte_source import ByteSource, open_source
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.io.url_parsing_and_redaction import is_url, local_path, redact_url

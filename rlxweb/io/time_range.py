@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from rlxweb.argument_validation import coerce_float
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.argument_validation import coerce_float
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.io.annotations import find_annotations
 from rlxweb.io.byte_source import RecordingSource
 from rlxweb.io.format_reader_interface import FileContents

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.io.url_parsing_and_redaction import (
     file_suffix,

@@ -12,7 +12,7 @@ import re
 from pathlib import PurePath, PurePosixPath
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 
 REDACTED = "…"
 # A scheme has two letters or more: one is a drive of Windows. "zip://a.edf::s3://b/c"

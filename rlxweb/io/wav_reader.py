@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.adc_samples import MAX_BITS
+from rlxweb.core.adc_samples import MAX_BITS
 from rlxweb.io import g711
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.format_reader_interface import (

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlxweb.errors import shown
+from rlxweb.core.errors import shown
 from rlxweb.io.byte_source import RecordingSource
 
 RATE_ATTRIBUTES = (

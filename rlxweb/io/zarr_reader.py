@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlxweb.errors import RecordingWarning
+from rlxweb.core.errors import RecordingWarning
 from rlxweb.io.chunked_array_reader import ChunkedReader, array_selection
 from rlxweb.io.format_reader_interface import Samples
 

@@ -19,10 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.adc_samples import is_digital_dtype
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import RecordingError, RlxError, UnknownName, did_you_mean, shown
+from rlxweb.core.adc_samples import is_digital_dtype
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import (
+    RecordingError,
+    RlxError,
+    UnknownName,
+    did_you_mean,
+    shown,
+)
+from rlxweb.core.safe_file_opening import check_referenced_file, is_outside_folder
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import RecordingSource, open_source
 from rlxweb.io.format_reader_interface import (
@@ -41,7 +48,6 @@ from rlxweb.io.zarr_chunk_validation import ZarrChunkValidator
 from rlxweb.io.zarr_detection import ZARR_ZIP_SUFFIX
 from rlxweb.io.zarr_hdf5_attributes import METADATA_NAMES, read_recording_attributes
 from rlxweb.io.zarr_reader import ZarrReader
-from rlxweb.safe_file_opening import check_referenced_file, is_outside_folder
 
 # In what fsspec says of a web server.
 _NO_RANGES_MESSAGE = "support range requests"

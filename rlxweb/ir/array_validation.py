@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import (
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import (
     DTypeError,
     RlxError,
     ShapeError,

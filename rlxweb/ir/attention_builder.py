@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import Shape, format_shape, numel

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlxweb.errors import DTypeError, GraphError
+from rlxweb.core.errors import DTypeError, GraphError
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.shape_arithmetic import as_tuple, bad_attribute, short_repr
 

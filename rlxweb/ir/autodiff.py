@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from rlxweb.errors import DTypeError, GradientRefused, GraphError, ShapeError
+from rlxweb.core.errors import DTypeError, GradientRefused, GraphError, ShapeError
 from rlxweb.ir.derivative import VjpContext, sum_to_shape
 from rlxweb.ir.lowering import decomposition
 from rlxweb.ir.op import Op, registry

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import DTypeError, GraphError
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import DTypeError, GraphError
 from rlxweb.ir.attention_builder import AttentionBuilder
 from rlxweb.ir.builder_method_factory import builder_method
 from rlxweb.ir.conv_pool_builder import ConvPoolBuilder

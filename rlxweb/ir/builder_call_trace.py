@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     GraphError,
     RlxError,
     ShapeError,

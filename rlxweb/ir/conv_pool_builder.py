@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any, ParamSpec
 
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor

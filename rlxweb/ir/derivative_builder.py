@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from rlxweb.errors import ShapeError
+from rlxweb.core.errors import ShapeError
 from rlxweb.ir.autodiff import compute_jvp, compute_vjp
 from rlxweb.ir.data_movement_builder import DataMovementBuilder
 from rlxweb.ir.shape_arithmetic import format_shape

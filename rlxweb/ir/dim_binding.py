@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from rlxweb.errors import OutOfMemory, RlxError, ShapeError
+from rlxweb.core.errors import OutOfMemory, RlxError, ShapeError
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.shape_arithmetic import format_shape, short_repr
 from rlxweb.ir.sym_int import SymAxisLength, SymInt

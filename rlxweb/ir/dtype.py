@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.bfloat16 import BFLOAT16, from_float32, is_bfloat16, to_float32
-from rlxweb.errors import DTypeError
+from rlxweb.core.bfloat16 import BFLOAT16, from_float32, is_bfloat16, to_float32
+from rlxweb.core.errors import DTypeError
 
 
 class DType(Enum):
@@ -210,7 +210,7 @@ def dtype_name(dtype: Any) -> str:
 def cast_hint(dtype: DType) -> str:
     """Return a hint that says how to cast an array to the type."""
     if dtype is DType.BF16:
-        return "cast the array: rlxweb.bfloat16.from_float32(array)"
+        return "cast the array: rlxweb.core.bfloat16.from_float32(array)"
     return f"cast the array: array.astype('{dtype.numpy}')"
 
 

@@ -17,8 +17,9 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import GraphError, RlxError, ShapeError, did_you_mean, shown
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import GraphError, RlxError, ShapeError, did_you_mean, shown
+from rlxweb.core.lazy_names import load_provider
 from rlxweb.ir.builder import Builder
 from rlxweb.ir.builder_call_trace import (
     UNTRACED_METHODS,
@@ -40,7 +41,6 @@ from rlxweb.ir.shape_arithmetic import (
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.symbolic_dim import DeclaredShape, Dim, symbolic_shape
 from rlxweb.ir.tensor import Tensor, as_tensor_tuple
-from rlxweb.lazy_names import load_provider
 
 
 class Constant:

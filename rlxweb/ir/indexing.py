@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import IndexRefused, ShapeError, UsageError
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import IndexRefused, ShapeError, UsageError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape_arithmetic import (
     as_integer,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import ShapeError
+from rlxweb.core.errors import ShapeError
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import broadcast, format_shape
 from rlxweb.ir.tensor import Tensor

@@ -10,7 +10,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from rlxweb.errors import AttributeRefused
+from rlxweb.core.errors import AttributeRefused
 from rlxweb.ir.data_movement_builder import as_integers
 from rlxweb.ir.einsum import einsum
 from rlxweb.ir.elementwise_builder import MathBuilder, TensorLike

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import (

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from inspect import currentframe
 from typing import TYPE_CHECKING, Any, Literal
 
-from rlxweb.errors import GraphError, UnknownOp, did_you_mean
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.errors import GraphError, UnknownOp, did_you_mean
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.lazy_names import load_provider
 from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.attribute import Attr as Attr
 from rlxweb.ir.derivative import VjpRule
@@ -30,7 +31,6 @@ from rlxweb.ir.shape_arithmetic import (
 )
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.value_range_rules import RangeRule
-from rlxweb.lazy_names import load_provider
 
 if TYPE_CHECKING:
     from rlxweb.ir.fusion_pattern import FusionPattern

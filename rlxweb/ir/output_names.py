@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.ir.graph import Graph
 
 

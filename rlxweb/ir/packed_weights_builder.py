@@ -1,6 +1,6 @@
 """Builder methods for packed weights of a few bits each.
 
-How they lie is in `rlxweb.quantized_weights`. Nothing is computed here.
+How they lie is in `rlxweb.core.quantized_weights`. Nothing is computed here.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import DTypeError, ShapeError
+from rlxweb.core.errors import DTypeError, ShapeError
+from rlxweb.core.quantized_weights import group_counts
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.quantized_weights import group_counts
 
 
 class PackedWeightsBuilder(OpBuilder):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import GraphError
+from rlxweb.core.errors import GraphError
 from rlxweb.ir.conv_pool_builder import SpatialSizes
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph_mixin_base import OpBuilder

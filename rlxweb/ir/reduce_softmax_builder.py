@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import inf, prod
 from typing import Any
 
-from rlxweb.errors import AttributeRefused
+from rlxweb.core.errors import AttributeRefused
 from rlxweb.ir.builder_method_factory import builder_method
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.elementwise_builder import MathBuilder

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.bfloat16 import from_float32, widen_bfloat16
+from rlxweb.core.bfloat16 import from_float32, widen_bfloat16
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Node
 from rlxweb.ir.op import registry

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import as_integer, format_shape

@@ -16,7 +16,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused, DTypeError, RlxError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, RlxError, ShapeError
 
 Shape = tuple[int, ...]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import Unsupported
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import Unsupported
 from rlxweb.ir.data_movement_builder import DataMovementBuilder
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape_arithmetic import (

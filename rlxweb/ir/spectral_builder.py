@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlxweb.errors import ShapeError
+from rlxweb.core.errors import ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import as_integer

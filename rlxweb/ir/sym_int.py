@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
-from rlxweb.errors import ShapeError, UsageError
+from rlxweb.core.errors import ShapeError, UsageError
 
 if TYPE_CHECKING:
     from rlxweb.ir.builder_call_trace import SizeTrace

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from rlxweb.errors import GraphError, ShapeError, shown
+from rlxweb.core.errors import GraphError, ShapeError, shown
 from rlxweb.ir.shape_arithmetic import as_integer, as_tuple
 from rlxweb.ir.sym_int import SizeBounds, SizeEnvironment, SymInt
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.errors import GraphError, UsageError
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.errors import GraphError, UsageError
 from rlxweb.ir.dtype import DType, DTypeLike
 from rlxweb.ir.shape_arithmetic import Shape, error_context
 

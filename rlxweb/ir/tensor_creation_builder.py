@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import AttributeRefused
+from rlxweb.core.errors import AttributeRefused
 from rlxweb.ir.data_movement_builder import Axes, as_integers
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.elementwise_builder import MathBuilder, TensorLike

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.conv_pool_builder import SpatialSizes
 from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr

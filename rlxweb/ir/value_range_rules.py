@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from rlxweb.bfloat16 import widen_bfloat16
+from rlxweb.core.bfloat16 import widen_bfloat16
 from rlxweb.ir.dtype import DType, cast_array
 
 if TYPE_CHECKING:  # `op` has a Bounds in its record

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.errors import GraphError, VerifyError
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.errors import GraphError, VerifyError
 from rlxweb.ir.graph import Graph, Node, infer_type
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor

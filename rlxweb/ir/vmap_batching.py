@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.ir.lowering import Compose, decomposition
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.shape_arithmetic import Shape, normalize_axis

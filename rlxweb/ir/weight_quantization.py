@@ -1,10 +1,10 @@
 """Weight quantisation: replace the large matrices of a graph by packed weights.
 
 The right operand of a product that is a param or a constant [K, N], or the transpose of
-one, is packed by `rlxweb.quantized_weights`; the product becomes `quantized_matmul`. Of
-a table whose rows are gathered, those that are wanted are unpacked. What else reads a
-matrix wants its floats, so it stays as it is. A graph with dims has its calls done
-again, with those of products and gathers changed.
+one, is packed by `rlxweb.core.quantized_weights`; the product becomes
+`quantized_matmul`. Of a table whose rows are gathered, those that are wanted are
+unpacked. What else reads a matrix wants its floats, so it stays as it is. A graph with
+dims has its calls done again, with those of products and gathers changed.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.argument_validation import coerce_bool
-from rlxweb.bfloat16 import is_bfloat16, to_float32
-from rlxweb.errors import InputError, UsageError, shown
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.bfloat16 import is_bfloat16, to_float32
+from rlxweb.core.errors import InputError, UsageError, shown
+from rlxweb.core.quantized_weights import Quantized, group_counts, quantize
 from rlxweb.ir.builder_call_trace import SizeTrace, TracedCall, TraceReplay
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import require_graph
-from rlxweb.quantized_weights import Quantized, group_counts, quantize
 
 Array = npt.NDArray[Any]
 MIN_WEIGHTS = 4096

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
+from rlxweb.core.adc_samples import Digital
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import Group, check_finite
 from rlxweb.io.recording import Block

@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.errors import UsageError
 from rlxweb.io import Block, Group, check_finite
 from rlxweb.io.format_reader_interface import Samples
 from rlxweb.jobs.channel_group_power import BLOCK_NBYTES

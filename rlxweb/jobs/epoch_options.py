@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
-from rlxweb.argument_validation import check_choice
-from rlxweb.errors import RecordingWarning, UsageError, shown
+from rlxweb.core.argument_validation import check_choice
+from rlxweb.core.errors import RecordingWarning, UsageError, shown
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import Group, Recording
 from rlxweb.io.annotations import Annotation, bad_annotations, find_annotations

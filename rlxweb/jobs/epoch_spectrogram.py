@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.errors import UsageError
 from rlxweb.io import check_finite
 from rlxweb.jobs.channel_group_power import BLOCK_NBYTES
 from rlxweb.jobs.channel_group_spectrogram import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.jobs.recording_analysis import AnalysisJob, FileProgress
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings

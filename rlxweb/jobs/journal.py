@@ -18,9 +18,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rlxweb.argument_hints import Advice
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import NotWritten, RecordingError, UsageError
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import NotWritten, RecordingError, UsageError
 from rlxweb.io.csv_json_npz import json_default
 from rlxweb.jobs.locked_file import open_locked
 

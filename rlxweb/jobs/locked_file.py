@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-from rlxweb.atomic_file import error_reason
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.errors import RecordingError, UsageError
 
 _TRIES = 50
 _MAX_HOLDER_NBYTES = 256

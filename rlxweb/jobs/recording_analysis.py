@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
 from rlxweb.choose.chooser import PlaceRequest, choose_place
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.errors import OutOfMemory, RlxError, UsageError
 from rlxweb.devices.device_and_adapter import engine_key
-from rlxweb.errors import OutOfMemory, RlxError, UsageError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.io import Group, Recording, open_recording

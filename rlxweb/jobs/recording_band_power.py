@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.errors import RlxError, UsageError
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.jobs.epoch_options import EPOCH_COLUMNS as OF_EPOCHS
 from rlxweb.jobs.results import FileResult, GroupResult

@@ -18,9 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.atomic_file import AtomicFiles
-from rlxweb.errors import OutOfMemory, RecordingError, RecordingWarning, UsageError
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.atomic_file import AtomicFiles
+from rlxweb.core.errors import OutOfMemory, RecordingError, RecordingWarning, UsageError
+from rlxweb.core.output_streams import is_stream
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.io.channel_group_merging import merge_groups, merge_obstacle
 from rlxweb.io.channel_selection import ANNOTATIONS_REASON
@@ -28,7 +29,6 @@ from rlxweb.io.formats import WRITERS
 from rlxweb.io.recording_writer import Written
 from rlxweb.jobs.recording_analysis import FileProgress
 from rlxweb.jobs.stage_timing import StageTimer, time_reads
-from rlxweb.output_streams import is_stream
 from rlxweb.results.ran import Stage
 
 

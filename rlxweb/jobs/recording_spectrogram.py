@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.errors import OutOfMemory
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.errors import OutOfMemory
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.jobs.channel_group_spectrogram import (
     GroupSpectrogram,

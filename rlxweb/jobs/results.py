@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.device import Device
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.jobs.epoch_options import AveragedEpochs

@@ -18,12 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from rlxweb.errors import RlxError, UsageError, shown
+from rlxweb.core.errors import RlxError, UsageError, shown
+from rlxweb.core.output_streams import is_stream
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
 from rlxweb.jobs.journal import Journal, LineSpan
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.run_record_entries import RecordEntry, entry_problem, file_entry
-from rlxweb.output_streams import is_stream
 
 RunFacts = Mapping[str, Any]
 """Facts that results depend on besides the files: settings and versions, possibly

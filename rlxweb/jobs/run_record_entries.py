@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
-from rlxweb.errors import shown
+from rlxweb.core.errors import shown
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.jobs.epoch_options import EPOCH_COLUMNS, AveragedEpochs
 from rlxweb.jobs.results import Failure, FileResult, GroupResult

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rlxweb.device import parse_device
-from rlxweb.errors import RecordingWarning
+from rlxweb.core.device import parse_device
+from rlxweb.core.errors import RecordingWarning
 from rlxweb.host.welch_spec import DIGITAL_DTYPE, WelchSpec
 from rlxweb.io import Group
 from rlxweb.io.format_reader_interface import ArrayLayout

@@ -15,9 +15,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.atomic_file import add_temporary_file_listener, error_reason
-from rlxweb.errors import RlxError, WorkerFailed
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.atomic_file import add_temporary_file_listener, error_reason
+from rlxweb.core.errors import RlxError, WorkerFailed
 from rlxweb.host.thread_tasks import share_cpus
 from rlxweb.jobs.file_job_protocol import FileJob
 

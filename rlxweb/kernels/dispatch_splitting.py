@@ -12,10 +12,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rlxweb.argument_hints import Advice
-from rlxweb.errors import LimitExceeded
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import MAX_LOOP_ITERATIONS, Limits
 from rlxweb.ir.lowering import WHOLE_AXIS, KernelDispatch, OperandAccess
-from rlxweb.limits import MAX_LOOP_ITERATIONS, Limits
 
 # A plan with more dispatches than this for one step is a bug, not a split.
 MAX_CHUNKS = 1 << 20

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.errors import GraphError
+from rlxweb.core.errors import GraphError
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice
-from rlxweb.errors import LimitExceeded
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.lowering import BufferRef, KernelDispatch
 from rlxweb.kernels.dispatch_splitting import (
@@ -28,7 +29,6 @@ from rlxweb.kernels.wgsl_module import (
     declared_overrides,
     uniform_fields,
 )
-from rlxweb.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

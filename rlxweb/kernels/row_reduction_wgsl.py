@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlxweb.errors import GraphError
+from rlxweb.core.errors import GraphError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Expr, Kernel, View, wrap_u32

@@ -15,7 +15,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
-from rlxweb.errors import GraphError
+from rlxweb.core.errors import GraphError
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.lowering import KernelDispatch
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.errors import RecordingError, RecordingWarning, UsageError, shown
+from rlxweb.core.errors import RecordingError, RecordingWarning, UsageError, shown
 from rlxweb.io.recording import Group, Recording
 from rlxweb.io.recording_reader import open_recording
 from rlxweb.live.source import SampleChunk, StreamInfo, arrival_clock

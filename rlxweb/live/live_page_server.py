@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.live.continuous_analysis import LiveUpdate
 from rlxweb.live.latest_update import UpdateBoard

@@ -8,7 +8,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import RecordingError, Unsupported, UsageError, not_installed, shown
+from rlxweb.core.errors import (
+    RecordingError,
+    Unsupported,
+    UsageError,
+    not_installed,
+    shown,
+)
 from rlxweb.live.source import SampleChunk, StreamInfo, arrival_clock
 
 Array = NDArray[Any]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.errors import Unsupported, UsageError, not_installed, shown
+from rlxweb.core.errors import Unsupported, UsageError, not_installed, shown
 from rlxweb.live.source import SampleChunk, StreamInfo, arrival_clock
 
 _CONTEXT: Final = "listening to a microphone"

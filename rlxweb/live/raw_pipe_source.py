@@ -8,7 +8,7 @@ from typing import IO, Final
 
 import numpy as np
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.live.source import SampleChunk, StreamInfo, arrival_clock
 
 SAMPLE_FORMATS: Final = {

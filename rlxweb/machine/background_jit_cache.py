@@ -25,9 +25,9 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Final, Generic, Literal, TypeVar
 
-from rlxweb.errors import AdapterMissing, KernelWarning, RlxError
-from rlxweb.fork_safety import ForkSafeLock, register_child_callback
-from rlxweb.lru_cache import LruCache
+from rlxweb.core.errors import AdapterMissing, KernelWarning, RlxError
+from rlxweb.core.fork_safety import ForkSafeLock, register_child_callback
+from rlxweb.core.lru_cache import LruCache
 from rlxweb.machine import llvm_compiler
 
 K = TypeVar("K")

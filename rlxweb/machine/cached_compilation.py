@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from rlxweb.lazy_names import load_provider
+from rlxweb.core.lazy_names import load_provider
 from rlxweb.machine import code_disk_cache, llvm_compiler
 from rlxweb.machine.background_jit_cache import JitMode
 

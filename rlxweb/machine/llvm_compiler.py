@@ -16,8 +16,8 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any, Final
 
-from rlxweb.errors import AdapterMissing
-from rlxweb.fork_safety import LibraryForkLock
+from rlxweb.core.errors import AdapterMissing
+from rlxweb.core.fork_safety import LibraryForkLock
 
 MIN_LLVM_VERSION: Final = 20
 """Oldest LLVM version whose IR syntax the kernels use (llvmlite 0.45)."""

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.machine.llvm_builder import (
     TYPE_NBYTES,
     FloatType,

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.fork_safety import register_child_callback
+from rlxweb.core.fork_safety import register_child_callback
 from rlxweb.machine.cached_compilation import compile_cached
 
 _FUTEX_BY_ARCHITECTURE: Final = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias
 
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 
 _TOKEN_PATTERN = re.compile(
     r"//[^\n]*|\s+|(0x[0-9a-fA-F]+u?|\d+\.\d*(?:[eE][+-]?\d+)?|\d+(?:[eE][+-]?\d+)|\d+u?)"

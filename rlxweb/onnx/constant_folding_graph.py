@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.bfloat16 import as_bfloat16, is_bfloat16
-from rlxweb.errors import DTypeError, ModelError
+from rlxweb.core.bfloat16 import as_bfloat16, is_bfloat16
+from rlxweb.core.errors import DTypeError, ModelError
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.noop_elimination import is_noop, skip_noops

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.ir.shape_arithmetic import normalize_axis
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import DTypeError, Unsupported
+from rlxweb.core.errors import DTypeError, Unsupported
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import format_shape, numel

@@ -46,7 +46,7 @@ from typing import Any, NoReturn, get_args, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import ModelError, Unsupported, shown
+from rlxweb.core.errors import ModelError, Unsupported, shown
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import onnx_library_access

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.compile.range_analysis import RangeAnalysis
-from rlxweb.errors import Unsupported
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.errors import Unsupported
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.value_range_rules import Interval, dtype_interval
 from rlxweb.onnx.constant_folding_graph import FoldingGraph, intermediate_input_name

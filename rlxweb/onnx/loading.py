@@ -6,13 +6,13 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.errors import ModelError, shown
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.errors import ModelError, shown
+from rlxweb.core.safe_file_opening import open_regular_file
 from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.model import Model
 from rlxweb.onnx.model_reader import read_model
 from rlxweb.onnx.topological_order import sort_nodes
-from rlxweb.safe_file_opening import open_regular_file
 
 
 def load(source: str | PathLike[str] | bytes | BinaryIO) -> Model:

@@ -1,9 +1,9 @@
 """Converter of MatMulNBits of com.microsoft: a product with packed weights that stay
 packed.
 
-B as bytes is the layout of `rlxweb.quantized_weights`, so its words are the file's own
-bytes, mapped from there. Zero points become biases, -zero · scale; without them codes
-count from 2^(bits - 1) in ONNX Runtime as here.
+B as bytes is the layout of `rlxweb.core.quantized_weights`, so its words are the file's
+own bytes, mapped from there. Zero points become biases, -zero · scale; without them
+codes count from 2^(bits - 1) in ONNX Runtime as here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from math import prod
 
 import numpy as np
 
+from rlxweb.core.quantized_weights import BITS, unpack_codes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
 from rlxweb.onnx.microsoft_fused import MICROSOFT_DOMAIN
 from rlxweb.onnx.quantized import Array
-from rlxweb.quantized_weights import BITS, unpack_codes
 
 
 @converts("MatMulNBits", domain=MICROSOFT_DOMAIN)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     MissingOps,
     ModelError,
     OutOfMemory,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import ModelError, shown
+from rlxweb.core.errors import ModelError, shown
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.constant_folding_graph import MAX_CONSTANT_NBYTES

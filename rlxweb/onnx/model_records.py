@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.ir.shape_arithmetic import Shape, format_shape
 
 Dims = tuple[int | str | None, ...]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import as_array, describe_type
-from rlxweb.errors import (
+from rlxweb.core.array_coercion import as_array, describe_type
+from rlxweb.core.errors import (
     DTypeError,
     InputError,
     ModelError,
@@ -19,7 +19,7 @@ from rlxweb.errors import (
     UnknownName,
     did_you_mean,
 )
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.ir.dtype import DType, cast_exact, cast_hint, dtype_name
 from rlxweb.ir.shape_arithmetic import Shape, format_shape
 from rlxweb.onnx.constant_folding_graph import rlx_dtype_or_none

@@ -13,10 +13,10 @@ from typing import Any
 
 from rlxweb.backends.pool import pool
 from rlxweb.choose.graph_job import GraphJob
+from rlxweb.core.errors import DTypeError, RlxError, UsageError, did_you_mean
 from rlxweb.cost.graph_work import node_flops
 from rlxweb.decision.candidate import Candidate, rank_candidates
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, available_places
-from rlxweb.errors import DTypeError, RlxError, UsageError, did_you_mean
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.onnx import onnx_library_access

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.bfloat16 import is_bfloat16
-from rlxweb.errors import ModelError, Unsupported, not_installed
+from rlxweb.core.bfloat16 import is_bfloat16
+from rlxweb.core.errors import ModelError, Unsupported, not_installed
 from rlxweb.ir.dtype import DType
 
 _BFLOAT16_ELEMENT_TYPE = 16

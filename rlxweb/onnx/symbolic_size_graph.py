@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import ModelError, RlxError, Unsupported
+from rlxweb.core.errors import ModelError, RlxError, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.symbolic_dim import Dim

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import ModelError, shown
+from rlxweb.core.errors import ModelError, shown
+from rlxweb.core.safe_file_opening import open_regular_file, referenced_path
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.model_records import Weight
-from rlxweb.safe_file_opening import open_regular_file, referenced_path
 
 Array = npt.NDArray[Any]
 _PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import GraphError, ShapeError
+from rlxweb.core.errors import GraphError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.ir.fusion_pattern import FusionMatch, single_use_node
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import TensorType

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import GraphError
+from rlxweb.core.errors import GraphError
 from rlxweb.ir.derivative import VjpRule
 from rlxweb.ir.graph import Node, infer_type
 from rlxweb.ir.lowering import Compose, Expr, HostOnly, Kernel, Lowering

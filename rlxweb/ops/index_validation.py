@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import IndexRefused
+from rlxweb.core.errors import IndexRefused
 from rlxweb.ir.op import TensorType
 from rlxweb.ir.shape_arithmetic import Shape, bad_dtype, format_shape, numel
 from rlxweb.ops.array_dtype_checks import numpy_dtype

@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlxweb.bfloat16 import widen_bfloat16
-from rlxweb.errors import GraphError
+from rlxweb.core.bfloat16 import widen_bfloat16
+from rlxweb.core.errors import GraphError
 from rlxweb.ir.lowering import Leaf
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, no_flops, registry
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any, overload
 
-from rlxweb.errors import RlxError, UnknownOp, did_you_mean, shown
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.errors import RlxError, UnknownOp, did_you_mean, shown
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.ir.builder_call_trace import UNTRACED_METHODS
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, infer_type

@@ -1,9 +1,9 @@
 """Quantized matmul: a product with packed weights of a few bits each and scales by
 group.
 
-Words of 32 bits lie as `rlxweb.quantized_weights` says. Engines of arrays unpack some
-rows of weights at a time; kernels unpack in registers (`quantized_matmul_plan.py`).
-Sums are of float32, of f64 in float64.
+Words of 32 bits lie as `rlxweb.core.quantized_weights` says. Engines of arrays unpack
+some rows of weights at a time; kernels unpack in registers
+(`quantized_matmul_plan.py`). Sums are of float32, of f64 in float64.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from rlxweb.core.quantized_weights import group_counts
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
@@ -22,7 +23,6 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul import MATMUL_TOLERANCE, widen_float16
 from rlxweb.ops.norm import widen_float16_tensors
-from rlxweb.quantized_weights import group_counts
 from rlxweb.recipes.quantized_matmul_plan import plan_quantized_matmul
 
 MAX_UNPACKED_WEIGHTS = 1 << 22

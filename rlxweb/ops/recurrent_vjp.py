@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlxweb.errors import GradientRefused
+from rlxweb.core.errors import GradientRefused
 from rlxweb.ir.autodiff import compute_vjp
 from rlxweb.ir.derivative import VjpContext, VjpRule
 from rlxweb.ir.dtype import DType

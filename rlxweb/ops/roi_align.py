@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlxweb.errors import IndexRefused
+from rlxweb.core.errors import IndexRefused
 from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel

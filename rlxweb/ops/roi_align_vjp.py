@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import prod
 from typing import NamedTuple
 
-from rlxweb.errors import GradientRefused
+from rlxweb.core.errors import GradientRefused
 from rlxweb.ir.autodiff import compute_vjp
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.graph import Graph

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import ShapeError
+from rlxweb.core.errors import ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose

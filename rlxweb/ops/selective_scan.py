@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.ir.autodiff import compute_vjp
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.dtype import DType

@@ -18,7 +18,7 @@ import sys
 import threading
 from typing import Any, Final, Self
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 
 _HOST: Final = "127.0.0.1"
 _SHUTDOWN_POLL_S: Final = 0.05

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "[./]+/([\w./-]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) (\w+))", re.M)

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 
 PACKAGED_SITE_DIR: Final = "pages/site"
 """Directory of the copies in the package, as the wheel is built."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.lazy_names import load_published, publish_names, published_names
+from rlxweb.core.lazy_names import load_published, publish_names, published_names
 
 if TYPE_CHECKING:
     from rlxweb.plot.band_bars import bands as bands

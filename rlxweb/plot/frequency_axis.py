@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_validation import coerce_integer
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_validation import coerce_integer
+from rlxweb.core.errors import UsageError
 from rlxweb.results.svg_charts import tick_values
 
 

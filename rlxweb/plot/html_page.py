@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.printable import abbreviate, printable
 from rlxweb.pages.single_file_page import inline_page
 from rlxweb.pages.site_file_reader import read_site_file
 from rlxweb.plot.spectrum_plot_data import (
@@ -25,7 +26,6 @@ from rlxweb.plot.spectrum_plot_data import (
     level_range,
 )
 from rlxweb.plot.time_frequency_plot import cell_edges
-from rlxweb.printable import abbreviate, printable
 from rlxweb.results.power_units import frequency_decimals
 from rlxweb.results.svg_time_frequency import VIRIDIS
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.printable import printable
 from rlxweb.plot.html_page import PanelData, encode_array, shorten_name
 from rlxweb.plot.scalp_map import interpolate_head
-from rlxweb.printable import printable
 from rlxweb.signal.band_power import BandPower
 from rlxweb.signal.electrode_positions import electrode_positions, project_to_plane
 

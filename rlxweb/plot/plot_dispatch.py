@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import Parameter, signature
 from typing import Any
 
-from rlxweb.argument_validation import check_option_names
+from rlxweb.core.argument_validation import check_option_names
 from rlxweb.plot import band_bars, spectrum_plots, time_frequency_plot
 from rlxweb.signal.aperiodic_result import AperiodicFit
 from rlxweb.signal.band_power import BandPower

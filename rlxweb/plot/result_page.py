@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.argument_validation import coerce_bool
-from rlxweb.atomic_file import atomic_path
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.atomic_file import atomic_path
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.plot.html_page import (
     PanelData,
     render_page,

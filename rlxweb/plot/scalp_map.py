@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import ShapeError, UsageError
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import ShapeError, UsageError
 from rlxweb.plot.theme import SEQUENTIAL_COLORMAP, get_or_make_axes, with_rlxweb_style
 from rlxweb.results.svg_charts import tick_values
 from rlxweb.signal.electrode_positions import electrode_positions, project_to_plane

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 
 Floats = NDArray[np.float64]
 LineLayout = Literal["overlaid", "offset", "panels", "heatmap"]

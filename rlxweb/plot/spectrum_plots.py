@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlxweb.argument_validation import (
+from rlxweb.core.argument_validation import (
     check_choice,
     check_option_names,
     coerce_bool,
     coerce_float,
 )
-from rlxweb.errors import PictureWarning, UsageError
+from rlxweb.core.errors import PictureWarning, UsageError
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.plot.frequency_axis import check_row, set_frequency_axis
 from rlxweb.plot.heatmap import draw_heatmap, heatmap_height
 from rlxweb.plot.row_labels import fonts_for_names
@@ -31,7 +32,6 @@ from rlxweb.plot.spectrum_plot_data import (
 from rlxweb.plot.theme import get_or_make_axes, make_figure, with_rlxweb_style
 from rlxweb.results.power_units import label_with_unit, power_to_decibels, power_unit
 from rlxweb.signal.welch_peaks_result import power_quantity
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
     from rlxweb.signal.aperiodic_result import AperiodicFit

@@ -11,7 +11,7 @@ from functools import wraps
 from inspect import signature
 from typing import Any, Final, ParamSpec, TypeVar
 
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.results.svg_charts import COLOURS
 
 P = ParamSpec("P")

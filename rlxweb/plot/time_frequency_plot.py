@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_validation import coerce_bool
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.errors import UsageError
 from rlxweb.plot.frequency_axis import check_row, frequency_axis_label, set_log_ticks
 from rlxweb.plot.row_labels import set_panel_title
 from rlxweb.plot.spectrum_plot_data import Floats, power_levels

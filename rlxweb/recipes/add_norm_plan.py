@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import (
     BufferRef,
     IterationAxis,
@@ -18,7 +19,6 @@ from rlxweb.ir.lowering import (
     OperandAccess,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import Limits
 
 MAX_WORKGROUP_SIZE = 256
 """Invocations that shaders/include/group_reduce.wgsl has room for, 4 bytes each."""

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import (
     BufferRef,
     IterationAxis,
@@ -27,7 +28,6 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types, registry
-from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.reduce_plans import (
     KeptAxes,

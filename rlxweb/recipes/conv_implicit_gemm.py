@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import (
     BufferRef,
     IterationAxis,
@@ -25,7 +26,6 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
-from rlxweb.limits import Limits
 from rlxweb.recipes.blocked_matmul import (
     FILLING_WARPS,
     SLICE_DEPTH,

@@ -11,10 +11,10 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import numel
-from rlxweb.limits import Limits
 from rlxweb.recipes.conv_plan import conv_tile_source as tile_text
 from rlxweb.recipes.conv_pool_windows import sliding_windows
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule

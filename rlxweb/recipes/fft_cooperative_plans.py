@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import OperandAccess
-from rlxweb.limits import Limits
 from rlxweb.recipes.butterfly import WgslButterflyBuilder
 from rlxweb.recipes.fft_cooperative_wgsl import (
     MAX_RADIX,

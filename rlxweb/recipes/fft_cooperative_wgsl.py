@@ -22,7 +22,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from rlxweb.limits import Limits
+from rlxweb.core.limits import Limits
 from rlxweb.recipes.butterfly import ComplexNames, WgslButterflyBuilder
 from rlxweb.recipes.fft_arithmetic import F64
 from rlxweb.recipes.fft_in_place_wgsl import (

@@ -14,9 +14,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import Limits
 from rlxweb.recipes import fft_arithmetic as plan
 from rlxweb.recipes import fft_plans as calls
 from rlxweb.recipes.butterfly import ComplexNames, WgslButterflyBuilder

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlxweb.core.limits import MAX_LOOP_ITERATIONS, Limits
 from rlxweb.ir.layout import row_major_strides
 from rlxweb.ir.lowering import (
     BufferRef,
@@ -28,7 +29,6 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.limits import MAX_LOOP_ITERATIONS, Limits
 from rlxweb.recipes.attention_operand_shapes import (
     AttentionSizes,
     infer_attention_sizes,

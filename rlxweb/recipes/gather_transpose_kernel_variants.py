@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import (
@@ -22,7 +23,6 @@ from rlxweb.ir.lowering import (
     wrap_u32,
 )
 from rlxweb.ir.op import TensorType, Types, registry
-from rlxweb.limits import Limits
 
 # shaders/transpose_tiles.wgsl: side of a tile, its cells with padding, invocations.
 TILE_SIDE, TILE_CELLS, WORKGROUP_SIZE = 32, 32 * 33, 256

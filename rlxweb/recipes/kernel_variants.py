@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import KernelDispatch
-from rlxweb.limits import Limits
 from rlxweb.recipes import fft_kernel_variants as fft
 from rlxweb.recipes import softmax_norms_per_workgroup as line
 from rlxweb.recipes import welch_cooperative_kernel_variants

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlxweb.core.limits import MAX_LOOP_ITERATIONS, Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import (
     TRANSPOSED_ATTR,
@@ -24,7 +25,6 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import MAX_LOOP_ITERATIONS, Limits
 from rlxweb.recipes.recurrent_network_plan import MAIN, MAX_LANES, copy_or_zero_dispatch
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
-from rlxweb.limits import Limits
 from rlxweb.recipes.reduce_plans import compute_scalar
 
 # One workgroup's tile in shaders/matmul_tiled.wgsl and the invocations it needs.

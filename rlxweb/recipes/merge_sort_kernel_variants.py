@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import (
     BufferRef,
     IterationAxis,
@@ -21,7 +22,6 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
-from rlxweb.limits import Limits
 from rlxweb.recipes.reduce_plans import compute_scalar, element_type_include
 from rlxweb.recipes.sort_searchsorted_plans import (
     IndexKeyBuffers,

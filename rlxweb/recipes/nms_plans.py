@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import (
     BufferRef,
@@ -22,7 +23,6 @@ from rlxweb.ir.lowering import (
     redirect_buffers,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import Limits
 from rlxweb.recipes.merge_sort_kernel_variants import MergeSortPlanner
 from rlxweb.recipes.sort_searchsorted_plans import SortLines, plan_sort
 

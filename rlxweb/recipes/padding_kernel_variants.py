@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import IterationAxis, KernelDispatch, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types, registry
-from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.index_map_plans import IndexTable, contiguous_run
 from rlxweb.recipes.reduce_plans import compute_scalar, element_type_include

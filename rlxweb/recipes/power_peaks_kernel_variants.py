@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import (
     BufferRef,
@@ -23,7 +24,6 @@ from rlxweb.ir.lowering import (
     redirect_buffers,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import Limits
 from rlxweb.recipes.fft_plans import RowPlanBuilder
 from rlxweb.recipes.gather_topk_scan_plans import peaks_dispatch
 from rlxweb.recipes.merge_sort_kernel_variants import MergeSortPlanner

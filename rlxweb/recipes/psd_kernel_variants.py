@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import BufferRef, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
-from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 
 WINDOW_REF = BufferRef("in", 1)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import (
     BufferRef,
     IterationAxis,
@@ -21,7 +22,6 @@ from rlxweb.ir.lowering import (
     OperandAccess,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import Limits
 from rlxweb.recipes.accumulator_tile import AccumulatorTile
 from rlxweb.recipes.blocked_matmul import (
     WARP_SIZE,

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlxweb.core.limits import MAX_LOOP_ITERATIONS, Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import (
     TRANSPOSED_ATTR,
@@ -24,7 +25,6 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import MAX_LOOP_ITERATIONS, Limits
 from rlxweb.recipes.recurrent_cell_wgsl import (
     GRU_BLEND_WGSL,
     RecurrentKind,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import (
     BufferRef,
@@ -23,7 +24,6 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
-from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.reduce_plans import (
     REDUCTION_KINDS,

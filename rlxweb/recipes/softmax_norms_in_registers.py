@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import normalize_axis
-from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 from rlxweb.recipes.wgsl_entry_point import MAIN_TEXT
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import normalize_axis
-from rlxweb.limits import Limits
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
 
 # shaders/include/group_reduce.wgsl has room for this many invocations, 4 bytes each.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import (
     BufferRef,
     IterationAxis,
@@ -20,7 +21,6 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
-from rlxweb.limits import Limits
 from rlxweb.recipes.reduce_plans import compute_scalar
 
 # shaders/topk_group.wgsl has room for so many invocations and candidates.

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import BufferRef, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import Limits
 from rlxweb.recipes.butterfly import ComplexNames, WgslButterflyBuilder, f32_literal
 from rlxweb.recipes.fft_cooperative_plans import twiddle_access, twiddle_reader
 from rlxweb.recipes.fft_cooperative_wgsl import (

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import BufferRef, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.limits import Limits
 from rlxweb.recipes import welch_workgroup_outputs as select
 from rlxweb.recipes.butterfly import ComplexNames, WgslButterflyBuilder, f32_literal
 from rlxweb.recipes.fft_in_place_wgsl import (

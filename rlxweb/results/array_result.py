@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rlxweb.errors import UnknownName, UsageError, shown
+from rlxweb.core.errors import UnknownName, UsageError, shown
 from rlxweb.results.labels import NO_LABELS, Labels
 from rlxweb.results.power_units import power_unit
 from rlxweb.results.ran import UNKNOWN_RUN, Ran

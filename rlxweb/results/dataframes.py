@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import not_installed
+from rlxweb.core.errors import not_installed
 from rlxweb.io.parquet_tables import build_arrow_table
 from rlxweb.results.labelled_arrays import LabelledArrays, to_long_table
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.lazy_names import load_provider
+from rlxweb.core.lazy_names import load_provider
 from rlxweb.results import result_files
 from rlxweb.results.labelled_arrays import LabelledArrays
 

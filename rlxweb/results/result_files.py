@@ -18,16 +18,16 @@ from typing import IO, Any, Final, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.atomic_file import atomic_path, error_reason
+from rlxweb.core.atomic_file import atomic_path, error_reason
+from rlxweb.core.errors import RecordingError, RlxError, UsageError, shown
+from rlxweb.core.safe_file_opening import open_regular_file
 from rlxweb.decision.decision import Decision
-from rlxweb.errors import RecordingError, RlxError, UsageError, shown
 from rlxweb.io.csv_json_npz import write_npz
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.io.parquet_tables import PARQUET_SUFFIX, read_schema_metadata, write_parquet
 from rlxweb.results.labelled_arrays import LabelledArrays, to_long_table
 from rlxweb.results.labels import Labels
 from rlxweb.results.ran import Ran, Stage
-from rlxweb.safe_file_opening import open_regular_file
 
 SCHEMA: Final = "rlxweb.result/1"
 _HEADER_KEY = "rlxweb_result"

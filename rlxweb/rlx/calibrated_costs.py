@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlxweb.backends.pool import pool
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceError, Unsupported
 from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.rlx_welch_costs import (
@@ -22,9 +24,7 @@ from rlxweb.cost.rlx_welch_costs import (
 )
 from rlxweb.cost.rlx_welch_presets import WelchPeakParams
 from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import DeviceError, Unsupported
 from rlxweb.signal.fused_device_strategy import has_native_kernel
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import WelchJob

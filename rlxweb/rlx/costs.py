@@ -16,7 +16,7 @@ from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast
 
-from rlxweb.argument_validation import (
+from rlxweb.core.argument_validation import (
     check_choice,
     check_instance,
     check_option_names,
@@ -25,6 +25,8 @@ from rlxweb.argument_validation import (
     coerce_float,
     coerce_integer_from,
 )
+from rlxweb.core.device import Device, DeviceLike, parse_device
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.cost.device_models import BackendCostModel, CpuCostModel
 from rlxweb.cost.fusion_gate import FusionTarget
 from rlxweb.cost.graph_time_estimate import cheapest_of
@@ -43,9 +45,7 @@ from rlxweb.decision.welch_strategy_names import (
     WelchPeaksStrategy,
     parse_welch_peaks_strategy,
 )
-from rlxweb.device import Device, DeviceLike, parse_device
 from rlxweb.devices.policy import legacy_picker_from_env, picker_trace_from_env
-from rlxweb.errors import UsageError, shown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlxweb.errors import AttributeRefused, ShapeError, did_you_mean
+from rlxweb.core.errors import AttributeRefused, ShapeError, did_you_mean
 from rlxweb.ir import graph as core
 from rlxweb.ir.dtype import DTypeLike, as_dtype
 from rlxweb.ir.reduce_softmax_builder import Axes

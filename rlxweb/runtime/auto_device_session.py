@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
-from rlxweb.argument_validation import coerce_bool
 from rlxweb.choose.graph_job import check_cost_mode
 from rlxweb.choose.resolve import pick_device
-from rlxweb.device import Adapters, DeviceLike, parse_adapters
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.device import Adapters, DeviceLike, parse_adapters
+from rlxweb.core.lazy_names import accept_deprecated_keywords
 from rlxweb.devices.policy import DevicePolicy, check_policy
 from rlxweb.ir.graph import Graph
-from rlxweb.lazy_names import accept_deprecated_keywords
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.session import Session
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlxweb.backends.protocol import Array
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.errors import InputError, RlxError, shown
+from rlxweb.core.errors import InputError, RlxError, shown
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.graph import Node

@@ -10,23 +10,23 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rlxweb.argument_validation import coerce_bool
-from rlxweb.array_coercion import add_readback_hint
 from rlxweb.backends.protocol import Array, DeviceBuffer
 from rlxweb.choose.chooser import DevicePick
 from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.choose.graph_job import GraphJob
 from rlxweb.compile.plan import Plan
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.array_coercion import add_readback_hint
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DTypeError, RlxError, Unsupported
+from rlxweb.core.lazy_names import alias_keywords
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.device_run_attempt import Attempt
 from rlxweb.decision.explain import explain_decision
-from rlxweb.device import Device
-from rlxweb.errors import DTypeError, RlxError, Unsupported
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
-from rlxweb.lazy_names import alias_keywords
 from rlxweb.runtime.batch_map_mixin import MapMixin
 from rlxweb.runtime.bind_dims_mixin import BindMixin
 from rlxweb.runtime.device_array import DeviceArray, Keep, keep_mask, put_on_engine

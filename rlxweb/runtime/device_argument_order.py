@@ -12,8 +12,8 @@ from functools import wraps
 from inspect import signature
 from typing import Any, Concatenate, Protocol, TypeVar, overload
 
-from rlxweb.device import DeviceLike, none_if_auto
-from rlxweb.lazy_names import accept_deprecated_keywords
+from rlxweb.core.device import DeviceLike, none_if_auto
+from rlxweb.core.lazy_names import accept_deprecated_keywords
 
 R = TypeVar("R", covariant=True)
 

@@ -11,11 +11,11 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from rlxweb.array_coercion import DeviceResident, as_array
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, DeviceBuffer
-from rlxweb.device import Device, DeviceLike, is_auto, parse_device
-from rlxweb.errors import (
+from rlxweb.core.array_coercion import DeviceResident, as_array
+from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
+from rlxweb.core.errors import (
     CannotLend,
     DeviceLost,
     DTypeError,

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
-from rlxweb.argument_validation import coerce_integer
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.choose.resolve import devices_for
-from rlxweb.device import Device, DeviceLike, parse_devices
+from rlxweb.core.argument_validation import coerce_integer
+from rlxweb.core.device import Device, DeviceLike, parse_devices
+from rlxweb.core.errors import UsageError
 from rlxweb.devices.policy import DevicePolicy
-from rlxweb.errors import UsageError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
 from rlxweb.runtime.compiled_graph import CompiledGraph

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 from rlxweb.backends.protocol import Array
 from rlxweb.choose.device_loss_retry import DEVICE_LOST
-from rlxweb.device import Device, DeviceLike, is_auto, parse_device
-from rlxweb.errors import SessionClosed
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
+from rlxweb.core.errors import SessionClosed
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry

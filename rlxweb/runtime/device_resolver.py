@@ -24,9 +24,7 @@ from rlxweb.choose.resolve import (
     refusal_reason,
     resolve_device_chain,
 )
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.explain import explain_decision
-from rlxweb.device import (
+from rlxweb.core.device import (
     Adapters,
     Device,
     DeviceLike,
@@ -35,11 +33,13 @@ from rlxweb.device import (
     parse_device,
     parse_devices,
 )
+from rlxweb.core.lazy_names import accept_deprecated_keywords
+from rlxweb.decision.decision import Decision
+from rlxweb.decision.explain import explain_decision
 from rlxweb.devices.availability import DeviceRow
 from rlxweb.devices.policy import DevicePolicy, check_policy, device_chain_from_env
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
-from rlxweb.lazy_names import accept_deprecated_keywords
 
 
 class DeviceResolver:

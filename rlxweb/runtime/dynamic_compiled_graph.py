@@ -13,10 +13,10 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
 from rlxweb.choose.graph_job import GraphJob
 from rlxweb.compile.plan import Plan
+from rlxweb.core.device import Device
+from rlxweb.core.errors import OutOfMemory, SessionClosed, UsageError
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.device import Device
-from rlxweb.errors import OutOfMemory, SessionClosed, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dim_binding import infer_dim_sizes

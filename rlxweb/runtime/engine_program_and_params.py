@@ -26,10 +26,10 @@ from rlxweb.choose.device_loss_retry import (
     retry_run,
 )
 from rlxweb.choose.graph_job import GraphJob
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceLost, DTypeError, GpuTimeout
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.device import Device
-from rlxweb.errors import DeviceLost, DTypeError, GpuTimeout
 from rlxweb.gpu.async_lock import AsyncLock
 from rlxweb.runtime.input_validation import check_params_set, is_mutable
 

@@ -14,9 +14,9 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.runtime.engine_program_and_params import GraphPlacement
 
 if TYPE_CHECKING:
+    from rlxweb.core.limits import Limits
     from rlxweb.export.npm_package import NpmPackage
     from rlxweb.export.web_export import ExportProgress, ExportSummary, ExportTarget
-    from rlxweb.limits import Limits
 
 
 class ExportMixin:

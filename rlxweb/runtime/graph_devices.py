@@ -12,17 +12,14 @@ from functools import lru_cache
 from typing import Any, Self
 from weakref import WeakSet
 
-from rlxweb.argument_validation import coerce_bool
 from rlxweb.backends.protocol import Array
 from rlxweb.calibration.stopwatch import Clock
 from rlxweb.choose.chooser import PlaceRequest, choose_place
 from rlxweb.choose.device_loss_retry import DEVICE_LOST, lost_data_error, retry_run
 from rlxweb.choose.fallback import first_success
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.device import (
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.device import (
     Adapters,
     Device,
     DeviceLike,
@@ -30,6 +27,18 @@ from rlxweb.device import (
     parse_device,
     parse_devices,
 )
+from rlxweb.core.errors import (
+    AdapterMissing,
+    DeviceFallbackError,
+    InputError,
+    SessionClosed,
+    Unsupported,
+)
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.lazy_names import accept_deprecated_keywords, alias_keywords
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
+from rlxweb.decision.device_run_attempt import Attempt
 from rlxweb.devices.policy import (
     BenchmarkPick,
     DevicePolicy,
@@ -37,19 +46,10 @@ from rlxweb.devices.policy import (
     device_chain_from_env,
     forced_device_from_env,
 )
-from rlxweb.errors import (
-    AdapterMissing,
-    DeviceFallbackError,
-    InputError,
-    SessionClosed,
-    Unsupported,
-)
-from rlxweb.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.verify import require_graph
-from rlxweb.lazy_names import accept_deprecated_keywords, alias_keywords
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_argument_order import Inputs, device_first
 from rlxweb.runtime.device_array import DeviceArray, Keep

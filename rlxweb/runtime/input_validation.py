@@ -1,7 +1,7 @@
 """Validation of the arrays a caller hands in against the graph's inputs and params.
 
-Accepts what `rlxweb.array_coercion` reads, any strides and byte order; Python lists
-take the declared dtype. Never narrows an array's dtype and never guesses a name.
+Accepts what `rlxweb.core.array_coercion` reads, any strides and byte order; Python
+lists take the declared dtype. Never narrows an array's dtype and never guesses a name.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.device import Device
-from rlxweb.errors import InputError, RlxError
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.device import Device
+from rlxweb.core.errors import InputError, RlxError
 from rlxweb.ir.array_validation import (
     check_array_type,
     coerce_array,

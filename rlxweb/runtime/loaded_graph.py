@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from rlxweb.backends.protocol import Array
-from rlxweb.device import DeviceLike
-from rlxweb.errors import shown
+from rlxweb.core.device import DeviceLike
+from rlxweb.core.errors import shown
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.graphfile.graph_budget import parse_budget
 from rlxweb.graphfile.graph_reader import StoredGraph, read_graph

@@ -7,9 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from rlxweb.device import DeviceLike
-from rlxweb.errors import SessionClosed, Unsupported, UsageError, did_you_mean, shown
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.device import DeviceLike
+from rlxweb.core.errors import (
+    SessionClosed,
+    Unsupported,
+    UsageError,
+    did_you_mean,
+    shown,
+)
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.runtime.compiled_graph import CompiledGraph

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.argument_validation import coerce_integer
 from rlxweb.choose.graph_job import GraphJob
+from rlxweb.core.argument_validation import coerce_integer
+from rlxweb.core.errors import UsageError
 from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.graph import Node

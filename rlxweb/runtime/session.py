@@ -7,29 +7,35 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
-from rlxweb.argument_validation import check_optional_instance, coerce_bool
 from rlxweb.backends.custom_op_reference_check import check_custom_ops
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_place_async
 from rlxweb.choose.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
 from rlxweb.choose.graph_job import GraphJob, check_cost_mode
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.decision import Decision
-from rlxweb.device import Device, DeviceLike, check_adapter_name, is_auto, parse_device
-from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import (
+from rlxweb.core.argument_validation import check_optional_instance, coerce_bool
+from rlxweb.core.device import (
+    Device,
+    DeviceLike,
+    check_adapter_name,
+    is_auto,
+    parse_device,
+)
+from rlxweb.core.errors import (
     DTypeError,
     LimitExceeded,
     SessionClosed,
     ShaderRejected,
     Unsupported,
 )
+from rlxweb.core.limits import Limits
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
-from rlxweb.limits import Limits
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.dynamic_compiled_graph import DynamicCompiledGraph
 from rlxweb.runtime.dynamic_shape_graph_cache import BoundGraphCheck

@@ -14,12 +14,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from rlxweb.argument_validation import coerce_bool
-from rlxweb.device import Adapters, Device, DeviceLike, parse_device
+from rlxweb.core.argument_validation import coerce_bool
+from rlxweb.core.device import Adapters, Device, DeviceLike, parse_device
+from rlxweb.core.lazy_names import alias_keywords
 from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
-from rlxweb.lazy_names import alias_keywords
 from rlxweb.runtime.device_argument_order import Inputs, device_first
 from rlxweb.runtime.device_array import Keep
 from rlxweb.runtime.graph_devices import GraphDevices

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import DTypeError, RlxError, ShapeError, UsageError
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import DTypeError, RlxError, ShapeError, UsageError
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_exact
 from rlxweb.ir.graph import Node
 from rlxweb.ir.shape_arithmetic import format_shape

@@ -15,11 +15,11 @@ from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from rlxweb.argument_validation import check_option_names, coerce_float
-from rlxweb.errors import RecordingWarning, UsageError
+from rlxweb.core.argument_validation import check_option_names, coerce_float
+from rlxweb.core.errors import RecordingWarning, UsageError
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.results.labels import Labels
 from rlxweb.signal.third_party_sample_objects import ObjectSamples, inspect_object
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 F = TypeVar("F", bound=Callable[..., Any])
 

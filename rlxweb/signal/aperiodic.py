@@ -15,13 +15,13 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.argument_validation import (
+from rlxweb.core.argument_validation import (
     check_choice,
     coerce_float,
     coerce_integer,
     suggest_misspelled_options,
 )
-from rlxweb.errors import NotFinite, UsageError
+from rlxweb.core.errors import NotFinite, UsageError
 from rlxweb.signal.aperiodic_result import AperiodicFit
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor

@@ -17,10 +17,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.host.decimate_rows import decimate_rows
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
-from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.recipes.decimation_filters import DecimationFilter, design_filters
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.spectrum_accuracy import CHECKED_SEGMENTS, spectrum_error

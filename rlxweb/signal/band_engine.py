@@ -13,11 +13,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
 from rlxweb.backends.protocol import CPU_ENGINE
-from rlxweb.cancellation import raise_if_cancelled
-from rlxweb.device import Device
-from rlxweb.errors import Unsupported
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.device import Device
+from rlxweb.core.errors import Unsupported
 from rlxweb.host.matmul_bin_power import compute_bin_power
 from rlxweb.host.strongest_bins import BinsAndPower, strongest_bins
 from rlxweb.host.welch_spec import WelchSpec

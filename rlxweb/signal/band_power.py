@@ -17,22 +17,23 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import (
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import (
     check_choice,
     check_option_names,
     coerce_bool,
     coerce_float,
     suggest_misspelled_options,
 )
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import (
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import (
     RlxWarning,
     UnknownName,
     UsageError,
     did_you_mean,
     shown,
 )
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.results.labelled_arrays import (
     LabelledArrays,
@@ -62,12 +63,11 @@ from rlxweb.signal.spectrum_result import (
     warn_flat_rows,
 )
 from rlxweb.signal.welch import welch
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.adc_samples import Digital
+    from rlxweb.core.adc_samples import Digital
 
 Array = NDArray[Any]
 BandsLike: TypeAlias = str | Mapping[str, tuple[float, float]]

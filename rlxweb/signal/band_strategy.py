@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from rlxweb.core.device import Device
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.host.decimate_rows import decimation_kernels
 from rlxweb.host.matmul_bin_power import multiplications_per_sample, unsupported_reason

@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
+from rlxweb.core.device import Device
 from rlxweb.decision.candidate import Candidate, rank_candidates
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import DevicePlace, available_places
 from rlxweb.signal.welch_candidates import WelchJob
 

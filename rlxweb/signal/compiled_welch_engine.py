@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from rlxweb.device import Device
-from rlxweb.errors import Unsupported
+from rlxweb.core.device import Device
+from rlxweb.core.errors import Unsupported
 from rlxweb.host.compiled_welch import CompiledWelchKernel, welch_kernel_key
 from rlxweb.host.compiled_welch_rows import (
     KernelSamples,

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from rlxweb.calibration.engine_calibration_lookup import cpu_calibration, fit_cached
+from rlxweb.core.device import Device
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.cost_terms import Terms
 from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE, missing_kernel_reason

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_validation import bind_arguments, check_choice, coerce_bool
 from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
-from rlxweb.errors import ShapeError
+from rlxweb.core.argument_validation import bind_arguments, check_choice, coerce_bool
+from rlxweb.core.errors import ShapeError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.cross_power_matrix import cross_power_matrix
@@ -35,10 +35,10 @@ from rlxweb.signal.spectrum_result import Spectrum, flat_row_mask, warn_flat_row
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.adc_samples import Digital
     from rlxweb.choose.chooser import DevicePick
     from rlxweb.choose.graph_job import GraphJob
-    from rlxweb.device import DeviceLike
+    from rlxweb.core.adc_samples import Digital
+    from rlxweb.core.device import DeviceLike
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import DTypeError, ShapeError
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import DTypeError, ShapeError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import segment_view
 from rlxweb.signal.row_preparation import RowErrorContext

@@ -15,14 +15,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice
-from rlxweb.array_coercion import DeviceResident
 from rlxweb.backends.pool import pool
-from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.choose.device_loss_retry import DeviceLossError, lost_data_error
-from rlxweb.device import Device, DeviceLike, check_adapter_name, is_auto, parse_device
-from rlxweb.errors import DTypeError, InputError, NotFinite, ShapeError, Unsupported
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.array_coercion import DeviceResident
+from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.device import (
+    Device,
+    DeviceLike,
+    check_adapter_name,
+    is_auto,
+    parse_device,
+)
+from rlxweb.core.errors import (
+    DTypeError,
+    InputError,
+    NotFinite,
+    ShapeError,
+    Unsupported,
+)
 
 if TYPE_CHECKING:  # whoever has one has loaded it
     from rlxweb.backends.protocol import Backend

@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import coerce_float
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import coerce_float
+from rlxweb.core.errors import UsageError
 
 _TOLERANCE: Final = 1.0 + 1e-9
 """Factor by which a frequency may pass a limit through rounding alone."""

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
-from rlxweb.errors import UsageError
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.errors import UsageError
 from rlxweb.host.segment_fft_workspace import welch_tables
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import BLOCK_SAMPLES, segment_view

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import (
+from rlxweb.choose.chooser import PlaceRequest
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import (
     bind_arguments,
     coerce_bool,
     coerce_integer,
     suggest_misspelled_options,
 )
-from rlxweb.choose.chooser import PlaceRequest
-from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
+from rlxweb.core.errors import DTypeError, NotFinite, ShapeError, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.overlap_add import overlap_add_spectra
@@ -34,7 +34,7 @@ from rlxweb.signal.stft import Scaling, SegmentGrid, phase_origin, stft_spec
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.device import DeviceLike
+    from rlxweb.core.device import DeviceLike
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.windows import WindowLike
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.signal.rounding_floor import RoundingFloor
 

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import (
+from rlxweb.choose.chooser import PlaceRequest
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import (
     bind_arguments,
     check_choice,
     coerce_bool,
     coerce_float,
 )
-from rlxweb.choose.chooser import PlaceRequest
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.multitaper_power import multitaper_power
@@ -45,13 +46,12 @@ from rlxweb.signal.row_rescaling import (
 )
 from rlxweb.signal.spectrum_result import Spectrum
 from rlxweb.signal.tapers import Tapers, dpss
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.adc_samples import Digital
-    from rlxweb.device import DeviceLike
+    from rlxweb.core.adc_samples import Digital
+    from rlxweb.core.device import DeviceLike
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy
 

@@ -20,9 +20,9 @@ from typing import Final, Literal, get_args
 import numpy as np
 from numpy.typing import DTypeLike
 
-from rlxweb.adc_samples import MAX_BITS
-from rlxweb.argument_hints import Advice
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.core.adc_samples import MAX_BITS
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.host.welch_spec import DIGITAL_DTYPE, sample_dtype
 
 Precision = Literal["auto", "f32", "f64"]

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.host.segment_fft_workspace import welch_tables
 from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.recipes.welch_parameters import centred_ramp, doubled_bin_slice
 
 # The amplitude of a line that counts, in root mean squares of its row. Double precision

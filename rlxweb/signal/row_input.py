@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_validation import coerce_float
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_validation import coerce_float
+from rlxweb.core.errors import UsageError
 from rlxweb.signal.sample_input import as_rows, as_samples, normalize_axis, to_physical
 
 if TYPE_CHECKING:

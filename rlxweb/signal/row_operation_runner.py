@@ -15,26 +15,26 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
-from rlxweb.cancellation import raise_if_cancelled
 from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_place_async
 from rlxweb.choose.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
 from rlxweb.choose.graph_job import GraphJob
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.device import Device
+from rlxweb.core.errors import EnvironmentWarning, Unsupported
+from rlxweb.core.lru_cache import LruCache
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.devices.policy import device_from_env, forced_device_from_env
-from rlxweb.errors import EnvironmentWarning, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.lru_cache import LruCache
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.session import Session
 from rlxweb.signal.precision import ResolvedPrecision
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 Array = NDArray[Any]
 Shapes = tuple[Shape, ...]

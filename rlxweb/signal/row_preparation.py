@@ -19,15 +19,15 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
-from rlxweb.argument_hints import Advice
-from rlxweb.argument_validation import check_choice
-from rlxweb.cancellation import raise_if_cancelled
-from rlxweb.device import Device
-from rlxweb.errors import NotFinite, UsageError
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.argument_validation import check_choice
+from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.device import Device
+from rlxweb.core.errors import NotFinite, UsageError
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import segment_view
-from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.recipes.welch_parameters import samples_needed
 from rlxweb.signal.device_resident_rows import (
     DeviceRows,

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_validation import coerce_float, coerce_integer
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_validation import coerce_float, coerce_integer
+from rlxweb.core.errors import UsageError
 
 Array = NDArray[Any]
 AverageKind = Literal["all", "last", "exponential", "none"]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital, is_digital_dtype
-from rlxweb.argument_validation import check_choice, coerce_integer
-from rlxweb.array_coercion import DeviceResident, as_array
-from rlxweb.errors import ShapeError, UsageError
+from rlxweb.core.adc_samples import Digital, is_digital_dtype
+from rlxweb.core.argument_validation import check_choice, coerce_integer
+from rlxweb.core.array_coercion import DeviceResident, as_array
+from rlxweb.core.errors import ShapeError, UsageError
 from rlxweb.host.welch_spec import DIGITAL_DTYPE
 from rlxweb.signal.device_resident_rows import DeviceRows, as_device_rows
 from rlxweb.signal.precision import (

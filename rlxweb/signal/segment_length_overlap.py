@@ -8,11 +8,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from rlxweb.argument_validation import coerce_integer
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_validation import coerce_integer
+from rlxweb.core.errors import UsageError
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 OverlapRule = Callable[[int], int]
 

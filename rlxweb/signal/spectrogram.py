@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlxweb.argument_validation import bind_arguments, check_choice, coerce_bool
 from rlxweb.choose.chooser import PlaceRequest
+from rlxweb.core.argument_validation import bind_arguments, check_choice, coerce_bool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.welch_spectrum import frequencies
@@ -27,8 +27,8 @@ from rlxweb.signal.time_frequency_result import TimeFrequency
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.adc_samples import Digital
-    from rlxweb.device import DeviceLike
+    from rlxweb.core.adc_samples import Digital
+    from rlxweb.core.device import DeviceLike
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
-from rlxweb.argument_hints import Advice
-from rlxweb.errors import Inexact
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import Inexact
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.signal.bin_range import BinRange

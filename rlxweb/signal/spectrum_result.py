@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import RlxWarning, ShapeError, UsageError
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import RlxWarning, ShapeError, UsageError
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.results.array_result import ArrayResult
 from rlxweb.results.dataframes import import_optional
 from rlxweb.results.labelled_arrays import (
@@ -26,7 +27,6 @@ from rlxweb.results.ran import UNKNOWN_RUN, Ran
 from rlxweb.results.result_files import ResultState
 from rlxweb.results.svg_charts import ChartLine, svg_line_chart
 from rlxweb.signal.rounding_floor import RoundingFloor, RoundingShares
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 Array = NDArray[Any]
 

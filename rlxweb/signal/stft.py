@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import (
+from rlxweb.choose.chooser import PlaceRequest
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import (
     bind_arguments,
     check_choice,
     coerce_bool,
     coerce_integer,
 )
-from rlxweb.choose.chooser import PlaceRequest
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.welch_spec import WelchSpec
@@ -35,8 +35,8 @@ from rlxweb.signal.time_frequency_result import TimeFrequency
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.adc_samples import Digital
-    from rlxweb.device import DeviceLike
+    from rlxweb.core.adc_samples import Digital
+    from rlxweb.core.device import DeviceLike
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy
     from rlxweb.signal.windows import WindowLike

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.choose.device_loss_retry import DEVICE_LOST
-from rlxweb.device import Device
-from rlxweb.errors import DeviceLost
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceLost
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import segment_view

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import DeviceLost
+from rlxweb.core.errors import DeviceLost
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.signal.rounding_floor import RoundingFloor

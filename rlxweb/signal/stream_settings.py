@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import check_choice, coerce_integer
-from rlxweb.errors import UsageError
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import check_choice, coerce_integer
+from rlxweb.core.errors import UsageError
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.signal.bin_range import BinRange

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 
 Floats = NDArray[np.float64]
 

@@ -18,7 +18,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import RecordingWarning, UsageError, shown
+from rlxweb.core.errors import RecordingWarning, UsageError, shown
+from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io.annotations import is_bad_text
 from rlxweb.io.clock_column_names import ClockName, parse_clock_name, seconds_of_unit
 from rlxweb.io.clock_column_rate import (
@@ -32,7 +33,6 @@ from rlxweb.io.epochs import Epochs
 from rlxweb.io.recording import Group, Recording
 from rlxweb.io.time_parsing import parse_time, parse_times
 from rlxweb.results.labels import Labels
-from rlxweb.warning_stacklevel import caller_stacklevel
 
 _MAX_JITTER: Final = 0.3
 """Maximum deviation of a time from an even grid, as a share of a step; rounded time

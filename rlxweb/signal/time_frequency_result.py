@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.results.array_result import ArrayResult
 from rlxweb.results.labelled_arrays import (
     LabelledArrays,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.argument_validation import (
+from rlxweb.choose.chooser import PlaceRequest, choose_place, choose_place_async
+from rlxweb.choose.device_loss_retry import DEVICE_LOST
+from rlxweb.core.argument_validation import (
     bind_arguments,
     check_choice,
     coerce_bool,
     coerce_float,
 )
-from rlxweb.choose.chooser import PlaceRequest, choose_place, choose_place_async
-from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 from rlxweb.gpu.thread_offload import run_in_thread
 from rlxweb.host.welch_spectrum import frequencies
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from rlxweb.adc_samples import Digital
     from rlxweb.choose.chooser import DevicePick
-    from rlxweb.device import DeviceLike
+    from rlxweb.core.adc_samples import Digital
+    from rlxweb.core.device import DeviceLike
     from rlxweb.host.welch_spec import WelchSpec
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlxweb.argument_hints import Advice
-from rlxweb.array_coercion import add_readback_hint
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.observed_run_corrections import (
     Bucket,
@@ -21,16 +19,18 @@ from rlxweb.calibration.observed_run_corrections import (
     nearest_octave,
 )
 from rlxweb.choose.chooser import AllowedDevices, PlaceableJob
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.array_coercion import add_readback_hint
+from rlxweb.core.device import Device
+from rlxweb.core.errors import RlxError, Unsupported, UsageError
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.welch_strategy_names import (
     WelchPeaksStrategy,
     parse_welch_peaks_strategy,
 )
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.errors import RlxError, Unsupported, UsageError
 from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.lru_cache import SMALL_TABLE_SAMPLES
 from rlxweb.signal.band_strategy import BAND_STRATEGY
 from rlxweb.signal.cpu_welch_strategies import FAST, ULTRA
 from rlxweb.signal.fused_device_strategy import FUSED

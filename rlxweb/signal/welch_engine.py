@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE, Backend
-from rlxweb.cancellation import raise_if_cancelled
-from rlxweb.device import Device
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.device import Device
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.host.compiled_welch import welch_kernel_key
 from rlxweb.host.strongest_bins import BinsAndPower, strongest_bins
 from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
-from rlxweb.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.device_resident_rows import DeviceRows
 from rlxweb.signal.integer_centering import CenteredIntegerRows, center_integer_rows

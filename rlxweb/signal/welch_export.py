@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice
-from rlxweb.argument_validation import (
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.argument_validation import (
     check_choice,
     coerce_float,
     coerce_integer,
     suggest_misspelled_options,
 )
-from rlxweb.errors import Unsupported, UsageError
+from rlxweb.core.errors import Unsupported, UsageError
+from rlxweb.core.limits import Limits
 from rlxweb.export.atomic_folder import coerce_folder
 from rlxweb.export.npm_package import NpmPackage, coerce_package
 from rlxweb.export.web_export import (
@@ -26,7 +27,6 @@ from rlxweb.export.web_export import (
     ExportTarget,
     write_export,
 )
-from rlxweb.limits import Limits
 from rlxweb.signal.exported_welch_estimate import ExportedWelchEstimate, Output
 from rlxweb.signal.row_preparation import energy_limits
 from rlxweb.signal.welch_peaks_arguments import validate_k

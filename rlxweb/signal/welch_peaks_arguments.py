@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import coerce_float, coerce_integer
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import coerce_float, coerce_integer
+from rlxweb.core.errors import UsageError
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.spectrum_peaks import check_mode
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.device import Device, parse_device
+from rlxweb.core.printable import abbreviate, printable
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.explain import explain_json
-from rlxweb.device import Device, parse_device
 from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.printable import abbreviate, printable
 from rlxweb.results.labelled_arrays import (
     LabelledArrays,
     ResultAxis,

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.argument_validation import (
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.argument_validation import (
     check_choice,
     coerce_bool,
     coerce_float,
     coerce_integer,
 )
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import UsageError, shown
+from rlxweb.core.lru_cache import LruCache
 from rlxweb.host.welch_spec import Average, Detrend, WelchSpec, sample_dtype
-from rlxweb.lru_cache import LruCache
 from rlxweb.recipes.welch_parameters import segment_count
 from rlxweb.signal.windows import WindowLike, get_window
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rlxweb.adc_samples import is_digital_dtype
-from rlxweb.argument_validation import check_choice, coerce_bool, coerce_float
-from rlxweb.device import is_auto, parse_device
-from rlxweb.errors import UsageError
+from rlxweb.core.adc_samples import is_digital_dtype
+from rlxweb.core.argument_validation import check_choice, coerce_bool, coerce_float
+from rlxweb.core.device import is_auto, parse_device
+from rlxweb.core.errors import UsageError
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
 from rlxweb.signal.custom_detrend import as_custom_detrend

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.adc_samples import Digital
-from rlxweb.argument_hints import Advice
-from rlxweb.argument_validation import suggest_misspelled_options
-from rlxweb.array_coercion import as_array
-from rlxweb.atomic_file import AtomicFiles
 from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
-from rlxweb.errors import NotFinite, UsageError, shown
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.argument_validation import suggest_misspelled_options
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.atomic_file import AtomicFiles
+from rlxweb.core.errors import NotFinite, UsageError, shown
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.strongest_bins import PeaksOfPower
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
-    from rlxweb.device import DeviceLike
+    from rlxweb.core.device import DeviceLike
     from rlxweb.signal.windows import WindowLike
 
 Array = NDArray[Any]

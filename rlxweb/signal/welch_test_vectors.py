@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.device import Device
-from rlxweb.errors import UsageError
+from rlxweb.core.device import Device
+from rlxweb.core.errors import UsageError
 from rlxweb.export.expected_outputs import compute_expected_outputs
 from rlxweb.export.plan_test_vectors import PlanTestVector, StoredOutput
 from rlxweb.gpu.coroutine_runner import run_blocking

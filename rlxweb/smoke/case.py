@@ -19,12 +19,12 @@ from rlxweb.backends.reference_comparison import (
     reference_outputs,
     single_op_graph,
 )
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.limits import Limits
 
 Family = Literal[
     "samples",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 
 _TOKENS = re.compile(r"\s*(\(|\)|[^\s()]+)")
 _LITERAL_PREFIX = re.compile(r"[^*?[]*")

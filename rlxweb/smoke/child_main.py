@@ -14,10 +14,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
+from rlxweb.core.library_crash_probe import disable_probing
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_libraries import WgpuLibrary, list_adapters, shader_compiler
-from rlxweb.library_crash_probe import disable_probing
 from rlxweb.smoke.vulkan_drivers import icd_fault
 
 # What tries an engine is loaded where one is tried: to list adapters takes none of it.

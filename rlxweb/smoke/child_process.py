@@ -20,8 +20,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Literal
 
-from rlxweb.library_crash_probe import exit_meaning
-from rlxweb.printable import abbreviate, printable
+from rlxweb.core.library_crash_probe import exit_meaning
+from rlxweb.core.printable import abbreviate, printable
 from rlxweb.smoke.process_memory import resident_nbytes
 
 EndingKind = Literal["", "crashed", "hung", "out of memory"]

@@ -19,7 +19,7 @@ from threading import Event
 
 import numpy as np
 
-from rlxweb.errors import DeviceLost, UsageError, did_you_mean
+from rlxweb.core.errors import DeviceLost, UsageError, did_you_mean
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor

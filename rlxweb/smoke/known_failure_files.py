@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rlxweb.errors import RecordingError, UsageError, did_you_mean
+from rlxweb.core.errors import RecordingError, UsageError, did_you_mean
 from rlxweb.smoke.known_failure_matching import (
     CASE_KEYS,
     ENGINE_KEYS,

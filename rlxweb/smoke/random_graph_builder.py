@@ -22,7 +22,7 @@ from rlxweb.backends.reference_comparison import (
     reference_outputs,
     rounding_errors,
 )
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Tolerance, registry

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlxweb.device import Device
+from rlxweb.core.device import Device
 from rlxweb.smoke.engine_run import EngineOutcome, EngineStatus, engine_status
 
 SCHEMA = "rlxweb.smoke/1"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.smoke.report import SCHEMA
 
 _ENGINE_FIELDS = {"key": str, "word": str, "rows": list}

@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlxweb.errors import DeviceLost, GpuTimeout
-from rlxweb.printable import abbreviate, printable
+from rlxweb.core.errors import DeviceLost, GpuTimeout
+from rlxweb.core.printable import abbreviate, printable
 from rlxweb.smoke.case import SmokeCase
 from rlxweb.smoke.verdict import Verdict
 

@@ -18,7 +18,7 @@ import numpy as np
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array
 from rlxweb.backends.reference_comparison import ComparisonResult, reference_outputs
-from rlxweb.errors import DTypeError
+from rlxweb.core.errors import DTypeError
 from rlxweb.ir.dtype import DType, cast_array
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr

@@ -16,8 +16,8 @@ import numpy as np
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.reference_comparison import ComparisonResult, graph_dtypes
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.core.errors import DTypeError, LimitExceeded, Unsupported
 from rlxweb.cost.graph_work import node_flops
-from rlxweb.errors import DTypeError, LimitExceeded, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import HostOnly

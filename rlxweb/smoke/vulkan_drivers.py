@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
-from rlxweb.atomic_file import error_reason
+from rlxweb.core.atomic_file import error_reason
 
 ICD_VARIABLE = "VK_ICD_FILENAMES"
 _ICD_DIRECTORIES = (

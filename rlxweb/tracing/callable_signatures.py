@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.errors import UsageError
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.errors import UsageError
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.errors import RlxError, UsageError, shown
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.errors import RlxError, UsageError, shown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.device import Device
-from rlxweb.errors import ShapeError
+from rlxweb.core.device import Device
+from rlxweb.core.errors import ShapeError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.compiled_graph import CompiledGraph

@@ -12,14 +12,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.device import DeviceLike
-from rlxweb.errors import (
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.device import DeviceLike
+from rlxweb.core.errors import (
     DTypeError,
     Unsupported,
     UsageError,
 )
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DType

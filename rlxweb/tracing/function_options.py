@@ -6,9 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any
 
-from rlxweb.argument_validation import coerce_bool, coerce_integer
-from rlxweb.device import Device, DeviceLike, check_adapter_name, is_auto, parse_device
-from rlxweb.errors import UsageError, did_you_mean, shown
+from rlxweb.core.argument_validation import coerce_bool, coerce_integer
+from rlxweb.core.device import (
+    Device,
+    DeviceLike,
+    check_adapter_name,
+    is_auto,
+    parse_device,
+)
+from rlxweb.core.errors import UsageError, did_you_mean, shown
 from rlxweb.ir.dtype import DType, as_dtype
 
 

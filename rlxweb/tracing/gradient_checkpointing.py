@@ -8,8 +8,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.errors import UsageError
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.errors import UsageError
 from rlxweb.tracing.pytrees import IdentityKey, flatten_tree
 from rlxweb.tracing.traced_array import TracedArray
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rlxweb.argument_validation import coerce_integer
-from rlxweb.errors import GraphError, ShapeError, UsageError, did_you_mean, shown
+from rlxweb.core.argument_validation import coerce_integer
+from rlxweb.core.errors import GraphError, ShapeError, UsageError, did_you_mean, shown
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.errors import UsageError
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.errors import UsageError
 from rlxweb.ir.graph import Graph
 from rlxweb.tracing.derivatives import (
     ArgumentPositions,

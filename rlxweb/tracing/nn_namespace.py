@@ -12,7 +12,7 @@ from functools import cache
 from inspect import Signature, signature
 from typing import Any
 
-from rlxweb.errors import RlxError, did_you_mean
+from rlxweb.core.errors import RlxError, did_you_mean
 from rlxweb.ir.builder import Builder
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor

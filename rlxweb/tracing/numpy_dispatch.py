@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import RlxError, TraceError, did_you_mean
+from rlxweb.core.errors import RlxError, TraceError, did_you_mean
 from rlxweb.tracing.trace_errors import add_user_location, trace_error
 
 Implementation = Callable[..., Any]

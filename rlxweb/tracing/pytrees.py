@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.array_coercion import DeviceResident, describe_type
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.array_coercion import DeviceResident, describe_type
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.tracing.traced_array import TracedArray
 
 MAX_DEPTH = 50

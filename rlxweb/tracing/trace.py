@@ -16,8 +16,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import DTypeError, RlxError
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import DTypeError, RlxError
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.sym_int import SymInt

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from rlxweb.errors import RlxError, TraceError
+from rlxweb.core.errors import RlxError, TraceError
 
 _LIBRARY_PACKAGES = ("rlxweb", "numpy", "functools", "contextlib")
 

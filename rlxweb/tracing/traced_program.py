@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.array_coercion import DeviceResident, as_array
-from rlxweb.errors import ShapeError
+from rlxweb.core.array_coercion import DeviceResident, as_array
+from rlxweb.core.errors import ShapeError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor

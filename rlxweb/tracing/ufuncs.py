@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import DTypeError, RlxError
+from rlxweb.core.errors import DTypeError, RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.p_norm import norm_root
 from rlxweb.ir.sym_int import SymInt

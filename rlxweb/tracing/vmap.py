@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from rlxweb.argument_validation import coerce_integer as whole_number
-from rlxweb.errors import RlxError, UsageError, shown
+from rlxweb.core.argument_validation import coerce_integer as whole_number
+from rlxweb.core.errors import RlxError, UsageError, shown
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import format_shape, normalize_axis
 from rlxweb.ir.tensor import Tensor

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.argument_validation import coerce_integer
-from rlxweb.array_coercion import describe_type
-from rlxweb.device import DeviceLike
-from rlxweb.errors import NotFinite, Unsupported, UsageError
+from rlxweb.core.argument_validation import coerce_integer
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.device import DeviceLike
+from rlxweb.core.errors import NotFinite, Unsupported, UsageError
 from rlxweb.tracing.derivatives import value_and_grad
 from rlxweb.tracing.function import function
 from rlxweb.training.nonfinite_search import describe_first_nonfinite

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.argument_validation import coerce_integer
-from rlxweb.array_coercion import describe_type
-from rlxweb.device import Device, DeviceLike, none_if_auto
-from rlxweb.errors import NotFinite, UsageError, shown
+from rlxweb.core.argument_validation import coerce_integer
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.device import Device, DeviceLike, none_if_auto
+from rlxweb.core.errors import NotFinite, UsageError, shown
 from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.runtime.session import Session
 from rlxweb.tracing.fixed_signature_call import BoundCall

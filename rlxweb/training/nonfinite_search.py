@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.reference_evaluation import evaluate_reference
 from rlxweb.ir.shape_arithmetic import format_shape

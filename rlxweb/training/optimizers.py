@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import UsageError, shown
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.training.tree_map import map_trees, map_trees_to_many
 
 Rate = float | Callable[[Any], Any]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.atomic_file import atomic_path
-from rlxweb.errors import InputError, RecordingError, shown
+from rlxweb.core.atomic_file import atomic_path
+from rlxweb.core.errors import InputError, RecordingError, shown
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.training.tree_map import flatten_arrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rlxweb.errors import ShapeError
+from rlxweb.core.errors import ShapeError
 from rlxweb.tracing.pytrees import IdentityKey, PyTree, flatten_tree
 
 

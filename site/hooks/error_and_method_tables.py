@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import op_facts
 from docstring_to_markdown import escape_markdown
 
-from rlxweb import errors
+from rlxweb.core import errors
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops.listing import composed_methods

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from op_facts import TypedSample, typed_samples
 
-from rlxweb.bfloat16 import widen_bfloat16
+from rlxweb.core.bfloat16 import widen_bfloat16
 from rlxweb.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

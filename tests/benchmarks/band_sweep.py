@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.core.errors import RlxError
 from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import RlxError
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.signal.bin_range import BinRange

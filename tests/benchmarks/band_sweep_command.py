@@ -16,7 +16,7 @@ from rlxweb.cli import options
 from rlxweb.cli.console import make_console, make_progress, print_lines, print_table
 from rlxweb.cli.json_documents import json_document, library_versions
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
-from rlxweb.device import Device
+from rlxweb.core.device import Device
 from rlxweb.devices.device_and_adapter import available_places, engine_key
 from rlxweb.io import write_json
 from tests.benchmarks.band_sweep import (

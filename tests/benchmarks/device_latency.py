@@ -20,8 +20,8 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_latency_probes import WebGpuLatencyProbes
 from rlxweb.calibration.calibration_jobs import empty_run_job
 from rlxweb.calibration.stopwatch import Stopwatch
+from rlxweb.core.errors import DeviceError, LimitExceeded, OutOfMemory
 from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import DeviceError, LimitExceeded, OutOfMemory
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_port import WgpuPort
 from tests.benchmarks.kernel_cases import random_floats

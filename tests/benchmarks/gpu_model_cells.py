@@ -18,7 +18,7 @@ import numpy as np
 
 import rlxweb as rlx
 from rlxweb.backends.registry import absence_reason
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from tests.benchmarks import model_files
 from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
 from tests.benchmarks.machine_facts import find_gpu

@@ -22,15 +22,15 @@ from rlxweb.backends.protocol import Array, Backend, DeviceBuffer, Program
 from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceLost,
     GpuTimeout,
     OutOfMemory,
     RlxError,
 )
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.fork_safety import cached_property
+from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry

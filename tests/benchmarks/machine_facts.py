@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 from rlxweb.gpu.port_protocol import DeviceFacts
 from rlxweb.gpu.wgpu_libraries import list_adapters
 

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.calibration.stopwatch import Clock, Stopwatch
+from rlxweb.core.device import Device
+from rlxweb.core.errors import RlxError
 from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import RlxError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.signal.batch_size_crossover import welch_candidates

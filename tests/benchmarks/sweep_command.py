@@ -34,9 +34,9 @@ from rlxweb.cli.output_files import (
     uses_stdout,
     write_results,
 )
+from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.decision.cost_terms import format_ns
 from rlxweb.devices.device_and_adapter import DevicePlace, available_places, engine_key
-from rlxweb.errors import RlxError, UsageError
 from rlxweb.io import write_json
 from tests.benchmarks.band_sweep_command import band
 from tests.benchmarks.placement_sweep import (

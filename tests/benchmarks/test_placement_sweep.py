@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceLost, OutOfMemory
 from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE
-from rlxweb.errors import DeviceLost, OutOfMemory
 from tests.benchmarks import placement_sweep
 from tests.benchmarks.fake_machine import (
     MS,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceLost
 from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE
-from rlxweb.errors import DeviceLost
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.benchmarks import placement_sweep, sweep_command
 from tests.benchmarks.fake_machine import MS, FakeMachine, make_candidate

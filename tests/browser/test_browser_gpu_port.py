@@ -76,7 +76,7 @@ def test_a_refused_shader_gives_line_and_source(tab: Tab) -> None:
     """A shader error has the browser compiler's message and the generated source."""
     result = tab.run(
         """
-from rlxweb.errors import ShaderRejected
+from rlxweb.core.errors import ShaderRejected
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
 source = "@compute @workgroup_size(1) fn main() {\\n  nonsense;\\n}"
@@ -98,7 +98,7 @@ def test_scope_error_is_raised_by_the_affected_read(tab: Tab) -> None:
     result = tab.run(
         """
 from rlxweb.gpu.port_protocol import BufferCopy, BufferRange
-from rlxweb.errors import DeviceError
+from rlxweb.core.errors import DeviceError
 await rlx.open_async("webgpu")
 port = pool.backend("webgpu").port
 a, b, other = (port.create_buffer(64, "storage") for _ in range(3))

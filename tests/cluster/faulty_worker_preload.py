@@ -9,7 +9,7 @@ import os
 import signal
 from typing import Any
 
-from rlxweb.cancellation import raise_if_cancelled
+from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.jobs import recording_analysis
 
 _original_open = getattr(

@@ -22,12 +22,7 @@ from numpy.typing import NDArray
 
 import rlxweb
 import rlxweb.dask as rd
-from rlxweb.dask import chunk_result
-from rlxweb.dask.chunk_result import ChunkRunInfo
-from rlxweb.dask.device_shares import tabulate_runs
-from rlxweb.dask.worker_versions import MATCHED_PACKAGES
-from rlxweb.decision.decision import Decision
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     ClusterError,
     DTypeError,
     NotFinite,
@@ -36,6 +31,11 @@ from rlxweb.errors import (
     UnknownDevice,
     UsageError,
 )
+from rlxweb.dask import chunk_result
+from rlxweb.dask.chunk_result import ChunkRunInfo
+from rlxweb.dask.device_shares import tabulate_runs
+from rlxweb.dask.worker_versions import MATCHED_PACKAGES
+from rlxweb.decision.decision import Decision
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.cli_runners import ROOT, run_python
 from tests.unit.signal.learned.red_noise import (

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 import rlxweb as rlx
 import rlxweb.dask as rd
+from rlxweb.core.errors import ClusterError, NotFinite, OutOfMemory
 from rlxweb.dask.resource_annotations import check_worker_resources
-from rlxweb.errors import ClusterError, NotFinite, OutOfMemory
 from tests.cluster.conftest import START_S, ClusterProcesses
 from tests.wait_with_deadline import wait_until
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlxweb.dask
+from rlxweb.core.lazy_names import _published_names
 from rlxweb.dask.device_usage_counts import DeviceShare, DeviceTally
 from rlxweb.decision.decision import Decision
-from rlxweb.lazy_names import _published_names
 
 
 def tally_shares(devices: list[tuple[str, str]]) -> list[DeviceShare]:

@@ -16,12 +16,18 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
+from rlxweb.core.errors import (
+    ClusterError,
+    ClusterLost,
+    OutOfMemory,
+    RlxError,
+    WorkerFailed,
+)
 from rlxweb.dask import cluster_clients, recordings
 from rlxweb.dask.cluster_clients import connect_to_scheduler
 from rlxweb.dask.recordings import spread
 from rlxweb.dask.worker_death_blame import MAX_DEATHS
 from rlxweb.dask.worker_versions import local_versions
-from rlxweb.errors import ClusterError, ClusterLost, OutOfMemory, RlxError, WorkerFailed
 from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings

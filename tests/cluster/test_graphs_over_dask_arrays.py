@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 import rlxweb.dask as rd
-from rlxweb.dask import graph_tasks
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DTypeError,
     GraphError,
     InputError,
@@ -29,6 +28,7 @@ from rlxweb.errors import (
     UnknownName,
     UsageError,
 )
+from rlxweb.dask import graph_tasks
 from rlxweb.ir.op import registry
 
 ROWS = 4

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from rlxweb.core.errors import RecordingError, WorkerFailed
 from rlxweb.dask.cluster_messenger import ClusterMessage, ClusterMessenger
 from rlxweb.dask.recordings import spread
-from rlxweb.errors import RecordingError, WorkerFailed
 from rlxweb.jobs.file_job_protocol import analyse_sequentially
 from rlxweb.jobs.results import FileResult
 from rlxweb.jobs.settings import Settings

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from rlxweb.atomic_file import AtomicFiles
-from rlxweb.errors import RecordingError
+from rlxweb.core.atomic_file import AtomicFiles
+from rlxweb.core.errors import RecordingError
 from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.jobs.recording_analysis import FileProgress
 from rlxweb.jobs.recording_conversion import ConversionJob, ConversionResult

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from rlxweb import library_crash_probe
-from rlxweb.required_library_versions import version_problem
+from rlxweb.core import library_crash_probe
+from rlxweb.core.required_library_versions import version_problem
 from tests.cli_runners import CommandResult, run_forked, run_python
 
 GARBAGE = "import os; print('<<garbage>>'); os.write(2, b'more of it')\n"
@@ -148,8 +148,8 @@ if "wgpu" in more:
 import numpy as np, rlxweb as rlx
 from rlxweb.cli.main import main
 if "hang" in more:
-    import rlxweb.library_crash_probe
-    rlxweb.library_crash_probe.DEADLINE_S = 1
+    import rlxweb.core.library_crash_probe
+    rlxweb.core.library_crash_probe.DEADLINE_S = 1
 graph = rlx.Graph("g")
 graph.set_outputs([graph.input("x", (4,)) * 2])
 two = [d for d in rlx.Device if d.label in (label, "cpu")]
@@ -388,8 +388,9 @@ def test_the_child_of_an_isolated_interpreter_is_isolated(tmp_path: Path) -> Non
 import sys
 sys.path[:0] = [{str(tmp_path)!r}, {str(Path(__file__).parents[2])!r}]
 from rlxweb import devices
-from rlxweb.library_crash_probe import library_problem
-print(library_problem("torch", "rlxweb.library_crash_probe:import_module", "torch"))
+from rlxweb.core.library_crash_probe import library_problem
+probe = "rlxweb.core.library_crash_probe:import_module"
+print(library_problem("torch", probe, "torch"))
 """
     result = run_python("-I", "-c", code, **env)
     assert result.code == 0, result.err

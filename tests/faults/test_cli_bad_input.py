@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from rlxweb import atomic_file
-from rlxweb.errors import DeviceLost
+from rlxweb.core import atomic_file
+from rlxweb.core.errors import DeviceLost
 from rlxweb.io import byte_source
 from tests.cli_runners import CommandRunner, check_rejected, run_cli
 from tests.edf_bdf_recordings import write_recording

@@ -12,7 +12,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.errors import DeviceLost, GpuTimeout, InputError, OutOfMemory
+from rlxweb.core.errors import DeviceLost, GpuTimeout, InputError, OutOfMemory
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.fake_gpu_port import (
     FAILING_VERBS,

@@ -13,8 +13,8 @@ import pytest
 from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.choose.fallback import run_with_fallback
-from rlxweb.device import Device
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     DeviceFallbackError,
     DeviceLost,
     GpuTimeout,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.fork_safety import ForkSafeLock, cached_property
+from rlxweb.core.fork_safety import ForkSafeLock, cached_property
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.io.read_ahead import MAX_BLOCK_NBYTES, ReadAheadFile
 from tests.cli_runners import run_forked, run_python
@@ -39,7 +39,7 @@ def child(work, leave=sys.exit):
 SETUP_PROGRAM = """
 import numpy as np
 import rlxweb as rlx
-from rlxweb.errors import DeviceError
+from rlxweb.core.errors import DeviceError
 
 x = np.random.default_rng(0).standard_normal((4, 1000)).astype("f4")
 here = dict(device={device!r}, adapter={name!r})
@@ -346,7 +346,7 @@ BROKEN_LOCK_PROGRAM = """
 import sys, warnings
 import numpy as np
 import rlxweb as rlx
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 
 warnings.simplefilter("error")
 x = np.random.default_rng(0).standard_normal((4, 4000)).astype("f4")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.errors import AdapterMissing, DeviceLost, GpuTimeout, RlxError
+from rlxweb.core.errors import AdapterMissing, DeviceLost, GpuTimeout, RlxError
 from rlxweb.gpu import deadline_waits
 from rlxweb.gpu import wgpu_port as native_port
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -209,7 +209,7 @@ def test_short_map_is_a_lost_device(
 
 LOSSES_PROGRAM = """
 import gc, threading
-from rlxweb.errors import DeviceLost
+from rlxweb.core.errors import DeviceLost
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -266,7 +266,7 @@ def test_a_wait_past_the_deadline_loses_the_device(
 
 HANG_PROGRAM = """
 import sys, time
-from rlxweb.errors import DeviceLost, GpuTimeout
+from rlxweb.core.errors import DeviceLost, GpuTimeout
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferRange, Dispatch

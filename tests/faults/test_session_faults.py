@@ -18,7 +18,7 @@ from rlxweb import Dim, Graph, Session
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import AdapterMissing, DeviceLost, OutOfMemory, ShaderRejected
+from rlxweb.core.errors import AdapterMissing, DeviceLost, OutOfMemory, ShaderRejected
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import (
     FAILING_VERBS,

@@ -13,7 +13,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import DeviceLost, OutOfMemory, RlxError
+from rlxweb.core.errors import DeviceLost, OutOfMemory, RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import InjectedFailure
 from tests.faults.test_session_faults import FakeVulkan

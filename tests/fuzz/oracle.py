@@ -22,7 +22,7 @@ import numpy as np
 
 import rlxweb as rlx
 from rlxweb.cli.main import main
-from rlxweb.errors import RecordingWarning, RlxError
+from rlxweb.core.errors import RecordingWarning, RlxError
 from rlxweb.io import Group, open_recording
 from rlxweb.signal.learned.transform_file import load_learned
 from tests.fuzz.cases import FuzzCase

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from tests.fuzz import oracle, worker_pool
 from tests.fuzz.__main__ import main
 from tests.fuzz.cases import KINDS, FuzzCase, make_case

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import GraphError, ShapeError, TraceError, UsageError
+from rlxweb.core.errors import GraphError, ShapeError, TraceError, UsageError
 from tests.suite_tiers import thin_out_cases
 
 pytestmark = pytest.mark.requires_jax

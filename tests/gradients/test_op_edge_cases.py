@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import Op, registry
 from rlxweb.tracing import supported_functions

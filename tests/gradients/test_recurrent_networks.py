@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import rlxweb as rlx
-from rlxweb.errors import GradientRefused
+from rlxweb.core.errors import GradientRefused
 from rlxweb.ir.lowering import decomposition
 from rlxweb.ir.op import registry
 from tests.conftest import ADAPTERS

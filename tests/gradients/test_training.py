@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import InputError, NotFinite, RecordingError, ShapeError, UsageError
+from rlxweb.core.errors import (
+    InputError,
+    NotFinite,
+    RecordingError,
+    ShapeError,
+    UsageError,
+)
 from tests.gradients.training_tasks import TASKS, Task, mlp
 from tests.suite_tiers import thin_out_cases
 

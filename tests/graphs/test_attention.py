@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import rlxweb as rlx
-from rlxweb.errors import AttributeRefused, RlxError, ShapeError
+from rlxweb.core.errors import AttributeRefused, RlxError, ShapeError
 from tests.conftest import ADAPTERS
 from tests.engines_under_test import Array, engine
 

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.limits import tiny_limits
 from tests.engines_under_test import Engine, adapter_backend, engine
 from tests.suite_tiers import MAX_EXAMPLES
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
+from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.verify import verify
-from rlxweb.limits import tiny_limits
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import Engine, engine
 from tests.graphs.random_graph_strategy import graphs

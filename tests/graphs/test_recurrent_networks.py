@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import rlxweb as rlx
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
-from rlxweb.limits import tiny_limits
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
+from rlxweb.core.limits import tiny_limits
 from tests.conftest import ADAPTERS
 from tests.engines_under_test import Array, engine
 

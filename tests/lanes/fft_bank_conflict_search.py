@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlxweb.limits import Limits
+from rlxweb.core.limits import Limits
 from rlxweb.recipes.fft_cooperative_plans import cooperative_row_transform
 from rlxweb.recipes.fft_cooperative_wgsl import (
     MAX_RADIX,

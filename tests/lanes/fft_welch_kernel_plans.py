@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType
 from rlxweb.kernels.kernel_launch_records import KernelLaunch, build_launches
-from rlxweb.limits import Limits
 from rlxweb.recipes import fft_kernel_variants, welch_workgroup_kernel_variants
 from rlxweb.recipes.fft_cooperative_plans import cooperative_fft_rule as fft_team
 from rlxweb.recipes.fft_kernel_variants import VariantPlanRule

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.limits import Limits
 from rlxweb.recipes.gather_transpose_kernel_variants import tiled_transpose
 from rlxweb.recipes.kernel_variants import VARIANTS
 from tests.lanes.kernel_plan_interpreter import run_plan

@@ -15,11 +15,11 @@ import pytest
 
 from rlxweb import Graph, Session
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import LimitExceeded
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferCopy, Command, Dispatch
 from rlxweb.gpu.wgpu_port import WgpuPort
-from rlxweb.limits import Limits, tiny_limits
 from tests.engines_under_test import Engine
 
 pytestmark = pytest.mark.requires_wgpu

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.errors import MissingOps, RlxError
+from rlxweb.core.errors import MissingOps, RlxError
 from rlxweb.onnx.loading import load
 
 KINDS = ("node", "pytorch-operator", "pytorch-converted", "simple")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DTypeError,
     MissingOps,
     ModelError,

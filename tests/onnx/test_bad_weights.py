@@ -19,7 +19,7 @@ from onnx import (
     numpy_helper,
 )
 
-from rlxweb.errors import ModelError, NotFinite, ShapeError
+from rlxweb.core.errors import ModelError, NotFinite, ShapeError
 from rlxweb.onnx.loading import load
 from tests.onnx.model_factory import (
     FLOAT,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, defs
 
-from rlxweb.errors import MissingOps, ModelError, ShapeError
+from rlxweb.core.errors import MissingOps, ModelError, ShapeError
 from rlxweb.onnx import converter_registry
 from rlxweb.onnx.converter_registry import find_converter
 from rlxweb.onnx.loading import load

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 from onnx import helper
 
-from rlxweb.errors import SessionClosed, Unsupported
+from rlxweb.core.errors import SessionClosed, Unsupported
 from rlxweb.onnx.loading import load
 from tests.cli_runners import CommandRunner
 from tests.onnx.model_factory import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import ShapeError, UnknownName, Unsupported
+from rlxweb.core.errors import ShapeError, UnknownName, Unsupported
 from tests.onnx import model_factory
 
 W = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

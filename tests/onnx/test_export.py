@@ -17,7 +17,13 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import rlxweb as rlx
-from rlxweb.errors import DTypeError, InputError, UnknownName, Unsupported, UsageError
+from rlxweb.core.errors import (
+    DTypeError,
+    InputError,
+    UnknownName,
+    Unsupported,
+    UsageError,
+)
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.onnx import onnx_library_access

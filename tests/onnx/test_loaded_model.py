@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 import rlxweb as rlx
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DTypeError,
     InputError,
     SessionClosed,

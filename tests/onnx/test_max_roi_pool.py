@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import IndexRefused, ModelError
+from rlxweb.core.errors import IndexRefused, ModelError
 from tests.onnx.model_factory import single_op_model
 from tests.onnx.test_export import run_onnxruntime
 

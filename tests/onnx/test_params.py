@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto
 
 import rlxweb as rlx
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from tests.onnx.model_factory import initializers, make_model, node, value_info
 from tests.onnx.onnx_backend_cases import load_cases
 from tests.onnx.test_trained_networks import INPUT_SHAPES, network_path, synthetic_image

@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import ShapeError, Unsupported
+from rlxweb.core.errors import ShapeError, Unsupported
 from tests.onnx.model_factory import make_model, node, value_info
 from tests.onnx.test_export import run_onnxruntime
 

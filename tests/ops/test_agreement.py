@@ -18,13 +18,13 @@ from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_device_arrays import WebGpuDeviceBuffer
 from rlxweb.backends.webgpu_input_bindings import BufferPlacement
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import LimitExceeded, RlxError
+from rlxweb.core.errors import LimitExceeded, RlxError
+from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.numpy_op_variants import NUMPY_VARIANTS
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.limits import tiny_limits
 from rlxweb.recipes.kernel_variants import variants_for_op
 from rlxweb.smoke import case as smoke
 from rlxweb.smoke.special_value_cases import nonfinite_cases

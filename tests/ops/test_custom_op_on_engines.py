@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph, Session
-from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, GraphError, ShapeError
+from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major_strides
@@ -29,7 +30,6 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import Attr, Op, TensorType, Tolerance, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.limits import tiny_limits
 from tests.engines_under_test import engine
 from tests.op_factory import make_op
 from tests.ops import op_cases

@@ -18,11 +18,11 @@ import pytest
 
 from rlxweb import Graph
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.limits import tiny_limits
 from rlxweb.recipes.kernel_variants import variants_for_op
 from tests.engines_under_test import Engine, engine
 from tests.ops.test_gpu_kernel_shapes import LAVAPIPE

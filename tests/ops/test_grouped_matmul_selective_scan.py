@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import rlxweb as rlx
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from tests.engines_under_test import Array
 from tests.ops.test_conv_pool_vs_torch import (
     assert_close_to_torch,

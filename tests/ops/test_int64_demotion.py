@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.compile.range_analysis import RangeAnalysis
-from rlxweb.errors import DTypeError
+from rlxweb.core.errors import DTypeError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

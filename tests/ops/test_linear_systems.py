@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from tests.conftest import ADAPTERS
 from tests.engines_under_test import engine
 from tests.ops.test_conv_pool_vs_torch import random_array, run_on_cpu

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.engines_under_test import Engine, engine
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.core.quantized_weights import group_counts, pack_codes, unpack_codes
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.quantized_weights import group_counts, pack_codes, unpack_codes
 from tests.engines_under_test import engine
 
 

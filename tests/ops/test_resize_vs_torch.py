@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rlxweb as rlx
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from tests.ops.test_conv_pool_vs_torch import (
     assert_close_to_torch,
     random_array,

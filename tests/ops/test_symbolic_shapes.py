@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlxweb import Dim, Graph
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
 

@@ -20,7 +20,7 @@ from rlxweb import available_devices as available_devices
 from rlxweb import backends_manifest as backends_manifest
 from rlxweb import is_available as is_available
 from rlxweb import parse_device as parse_device
-from rlxweb.errors import DeviceError
+from rlxweb.core.errors import DeviceError
 from rlxweb.ir.dtype import as_dtype
 
 MAX_EXACT_INTEGER = 2**53

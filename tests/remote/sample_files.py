@@ -16,7 +16,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io import open_recording
 from tests.edf_bdf_recordings import write_recording
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.remote_storage_option import parse_access
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.io import open_recording, read_ahead
 from rlxweb.io.http_ranges import HttpRangeReader
 from rlxweb.io.storage_options import StorageAccess

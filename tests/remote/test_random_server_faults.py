@@ -15,7 +15,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError, RecordingWarning, RlxError
+from rlxweb.core.errors import RecordingError, RecordingWarning, RlxError
 from rlxweb.io import open_recording, read_ahead
 from tests.remote.faulty_web_server import HttpReply, HttpRequest, Site, run_site
 from tests.remote.sample_files import COUNTS, npy_bytes

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io import open_recording, read_ahead
 from rlxweb.io.byte_source import ByteSource, open_source
 from rlxweb.io.read_ahead import ReadAheadFile

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlxweb.core.errors import RecordingError
 from rlxweb.dask.worker_tasks import RecordingPath, analyse_recording
-from rlxweb.errors import RecordingError
 from rlxweb.io import open_recording, read_ahead
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.jobs.settings import Settings

@@ -15,7 +15,7 @@ import zarr
 from s3fs import S3FileSystem
 from zarr.storage import LocalStore, ZipStore
 
-from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
+from rlxweb.core.errors import RecordingError, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import chunked_array_reader, open_recording
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
 from tests.cli_runners import CommandRunner

@@ -33,12 +33,12 @@ from rlxweb.backends.wasm_elementwise_codegen import region_module
 from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import DTypeError, Unsupported
+from rlxweb.core.errors import DTypeError, Unsupported
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.limits import Limits
 from rlxweb.machine import code_disk_cache, llvm_compiler, native_thread_pool
 from rlxweb.machine.llvm_builder import TYPE_NBYTES
 from rlxweb.machine.llvm_top_k_search import register_count

@@ -28,6 +28,8 @@ from rlxweb.choose.choice_by_rlx_constants import (
 )
 from rlxweb.choose.chooser import choose_fastest
 from rlxweb.choose.graph_job import GraphJob
+from rlxweb.core.device import Device
+from rlxweb.core.errors import RlxError
 from rlxweb.cost.calibration_record import MeasuredPoint
 from rlxweb.cost.fusion_gate import (
     FusionTarget,
@@ -44,9 +46,7 @@ from rlxweb.cost.rlx_welch_costs import SeedWelchCosts
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.decision.candidate import Candidate, candidate_name
 from rlxweb.decision.explain import explain_decision
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.errors import RlxError
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.signal.batch_size_crossover import crossover_text
 from rlxweb.signal.bin_range import BinRange

@@ -11,8 +11,8 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.adc_samples import Digital, is_digital_dtype
-from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
+from rlxweb.core.adc_samples import Digital, is_digital_dtype
+from rlxweb.core.errors import DTypeError, NotFinite, ShapeError, UsageError
 from rlxweb.io import open_recording
 from tests.edf_bdf_recordings import write_recording
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.errors import UsageError
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.errors import UsageError
 
 FLAG_PATTERN = re.compile(r"(?<![`\w-])--[a-z]{2}")
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices, Session
-from rlxweb.array_coercion import as_array
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import DTypeError, InputError
 from rlxweb.devices import benchmark_devices
-from rlxweb.errors import DTypeError, InputError
 from rlxweb.io import Group, Recording
 from tests.engines_under_test import Array
 

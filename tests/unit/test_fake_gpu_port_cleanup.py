@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.limits import tiny_limits
+from rlxweb.core.limits import tiny_limits
 from tests.clean_state import close_fakes
 from tests.gpu_ports import open_fake_port
 

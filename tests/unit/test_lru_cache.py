@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.lru_cache import LruCache, lru_cache_if_small
+from rlxweb.core.lru_cache import LruCache, lru_cache_if_small
 from rlxweb.signal import welch_request
 from tests.run_in_threads import run_concurrently
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import DeviceLost, RecordingError, RecordingWarning, RlxError
-from rlxweb.printable import abbreviate, printable
+from rlxweb.core.errors import DeviceLost, RecordingError, RecordingWarning, RlxError
+from rlxweb.core.printable import abbreviate, printable
 
 
 @pytest.mark.parametrize(

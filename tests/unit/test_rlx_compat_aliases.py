@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 
 import rlxweb
-from rlxweb import DevicePolicy, FlexibleSession, Session, Tensor, lazy_names
-from rlxweb.device import Device
-from rlxweb.errors import AttributeRefused, GraphError, ShapeError, Unsupported
+from rlxweb import DevicePolicy, FlexibleSession, Session, Tensor
+from rlxweb.core import lazy_names
+from rlxweb.core.device import Device
+from rlxweb.core.errors import AttributeRefused, GraphError, ShapeError, Unsupported
 from rlxweb.rlx import Graph
 from rlxweb.runtime.device_benchmark import DeviceBenchResult
 from tests.cli_runners import ROOT, run_python

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlxweb.errors import AdapterMissing, RlxError
+from rlxweb.core.errors import AdapterMissing, RlxError
 from tests import conftest, skip_missing_libraries
 
 NO_ADAPTER = AdapterMissing("open device 'vulkan'", "no adapter was found")

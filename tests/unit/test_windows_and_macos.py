@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb import atomic_file, library_crash_probe, safe_file_opening
 from rlxweb.backends import library_detection, registry
 from rlxweb.calibration import cache_folder
 from rlxweb.cli import live_web, process_pool
-from rlxweb.errors import UsageError
+from rlxweb.core import atomic_file, library_crash_probe, safe_file_opening
+from rlxweb.core.errors import UsageError
 from rlxweb.gpu import adapter_selection
 from rlxweb.host import thread_tasks
 from rlxweb.jobs import journal, locked_file

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import InputError, shown
+from rlxweb.core.errors import InputError, shown
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.gated_fft import (
     all_open_gates,

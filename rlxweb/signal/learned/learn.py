@@ -11,14 +11,14 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.argument_validation import (
+from rlxweb.core.argument_validation import (
     coerce_float,
     coerce_integer,
     suggest_misspelled_options,
 )
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import UsageError
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import UsageError
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.signal.bin_range import BinRange
@@ -39,7 +39,7 @@ from rlxweb.training.loop import INTERRUPTED
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.device import DeviceLike
+    from rlxweb.core.device import DeviceLike
     from rlxweb.signal.windows import WindowLike
 
 _CONTEXT: Final = "learn a transform"

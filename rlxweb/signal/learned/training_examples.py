@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.errors import NotFinite, UsageError
+from rlxweb.core.errors import NotFinite, UsageError
 from rlxweb.host.segment_fft_workspace import remove_constant
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import segment_view, welch_power

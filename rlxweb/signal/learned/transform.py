@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.errors import UsageError
-from rlxweb.fork_safety import cached_property
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.errors import UsageError
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.host.segment_fft_workspace import welch_tables
 from rlxweb.host.thread_tasks import run_tasks
 from rlxweb.host.welch_spec import Detrend, WelchSpec

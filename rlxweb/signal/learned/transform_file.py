@@ -16,9 +16,9 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.argument_hints import Advice, Blank
-from rlxweb.atomic_file import open_output
-from rlxweb.errors import GraphFileError, UsageError, shown
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.atomic_file import open_output
+from rlxweb.core.errors import GraphFileError, UsageError, shown
 from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
 from rlxweb.graphfile.safetensors_header import (
     METADATA_KEY,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 
 PROGRAM_NAMES = (
     "chromium",

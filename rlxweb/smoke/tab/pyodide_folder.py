@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 
 REQUIRED_FILES = ("pyodide.mjs", "pyodide.asm.wasm", "pyodide-lock.json")
 _BUILT_SITE = Path(__file__).resolve().parents[3] / "build" / "site"

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.smoke.case_runner import run_engine_cases as answered
 from rlxweb.smoke.result_rows import DEVICE_LOST_ERRORS
 

@@ -14,8 +14,8 @@ from overview import columns_of
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.engine_calibration_lookup import measure_now
-from rlxweb.devices.device_and_adapter import parse_place
 from rlxweb.errors import DeviceError, RecordingError, RlxError
+from rlxweb.devices.device_and_adapter import parse_place
 from rlxweb.gpu.coroutine_runner import can_block, run_blocking
 from rlxweb.io import check_finite, open_recording
 

@@ -37,10 +37,10 @@ from distributed import Client
 from distributed.security import Security
 
 import rlxweb.dask
+from rlxweb.core.errors import RlxError
 from rlxweb.dask import task_packing
 from rlxweb.dask.recordings import spread
 from rlxweb.dask.task_packing import MAX_RECORDINGS_PER_TASK
-from rlxweb.errors import RlxError
 from rlxweb.jobs.recording_analysis import analyse_file
 from rlxweb.jobs.settings import Settings
 from tests.benchmarks.scaling.simulation import TaskCosts

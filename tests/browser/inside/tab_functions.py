@@ -16,8 +16,8 @@ import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.verify import verify
-from rlxweb.limits import Limits, tiny_limits
 from rlxweb.runtime.input_validation import validate_array
 from rlxweb.smoke.random_graphs import random_graph
 from tests.graphs.random_gradient_graph import differentiate_graph

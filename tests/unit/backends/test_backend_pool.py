@@ -10,9 +10,9 @@ from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.pool import BackendPool
 from rlxweb.backends.registry import ROWS, Row, absence_reason
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import AdapterMissing, Unsupported
+from rlxweb.core.errors import AdapterMissing, Unsupported
+from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.limits import tiny_limits
 from tests.fake_gpu_port import FakePort, InjectedFailure
 
 

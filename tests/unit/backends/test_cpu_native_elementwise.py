@@ -23,7 +23,7 @@ from rlxweb.backends.cpu_native_elementwise import (
     region_row_layout,
 )
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr

@@ -13,7 +13,7 @@ import rlxweb as rlx
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.cpu_numpy_elementwise import NumpyRegion, block_size
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import GraphError
+from rlxweb.core.errors import GraphError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.array_tiles import TILE_ELEMENTS
 

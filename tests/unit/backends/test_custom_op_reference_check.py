@@ -9,7 +9,7 @@ import pytest
 
 from rlxweb import GraphDevices, Session
 from rlxweb.backends import custom_op_reference_check
-from rlxweb.errors import Disagrees, DTypeError, GraphError
+from rlxweb.core.errors import Disagrees, DTypeError, GraphError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph

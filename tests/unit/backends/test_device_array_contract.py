@@ -22,7 +22,7 @@ from rlxweb import Graph
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.protocol import Array, Backend, DeviceBuffer, Program
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     GraphError,
 )
 from rlxweb.gpu.coroutine_runner import run_blocking

@@ -22,10 +22,10 @@ from rlxweb.backends.registry import ROWS, Row
 from rlxweb.calibration import welch_jobs
 from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.device import Device
+from rlxweb.core.device import Device
+from rlxweb.core.errors import Unsupported
+from rlxweb.core.limits import tiny_limits
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, available_places
-from rlxweb.errors import Unsupported
-from rlxweb.limits import tiny_limits
 from tests.cli_runners import ROOT, CommandRunner, run_python
 
 PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-a-backend.md"

@@ -16,7 +16,7 @@ import pytest
 
 from rlxweb.backends.array import ArrayBackend, array_target
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import GraphError, IndexRefused
+from rlxweb.core.errors import GraphError, IndexRefused
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

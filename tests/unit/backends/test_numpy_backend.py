@@ -11,7 +11,7 @@ import pytest
 
 from rlxweb.backends.array import dead_after_steps
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.errors import GraphError, InputError
+from rlxweb.core.errors import GraphError, InputError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import HostOnly
 from rlxweb.ir.op import registry

@@ -16,9 +16,9 @@ from rlxweb.backends.protocol import Array, Backend, Program, require_own_progra
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.plan import Plan
-from rlxweb.errors import GraphError, Unsupported
+from rlxweb.core.errors import GraphError, Unsupported
+from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.limits import tiny_limits
 from tests.fake_gpu_port import FakePort
 from tests.gpu_ports import open_fake_port, prepare_graph
 

@@ -18,7 +18,7 @@ from rlxweb.backends.registry_row import (
     first_usable_opener,
     open_and_test,
 )
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.numpy_test_engine import NumpyTestEngine
 

@@ -13,7 +13,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.backends.wasm_elementwise_codegen import region_module
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op
 from rlxweb.ir.sample import Sample

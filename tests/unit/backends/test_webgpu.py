@@ -18,7 +18,7 @@ import pytest
 
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DeviceLost,
     DTypeError,
     IndexRefused,
@@ -26,11 +26,11 @@ from rlxweb.errors import (
     OutOfMemory,
     SessionClosed,
 )
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferCopy
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
-from rlxweb.limits import Limits, tiny_limits
 from rlxweb.signal.presets import spec_from_preset
 from tests.fake_gpu_port import InjectedFailure
 from tests.gpu_ports import (

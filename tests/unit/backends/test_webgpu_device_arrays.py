@@ -21,16 +21,16 @@ from rlxweb.backends.webgpu_input_bindings import (
     BufferPlacement,
     InputBindings,
 )
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DeviceLost,
     IndexRefused,
     LimitExceeded,
     OutOfMemory,
     SessionClosed,
 )
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferClear, BufferCopy, BufferRange, Dispatch
-from rlxweb.limits import Limits
 from tests.fake_gpu_port import FakePort, InjectedFailure
 from tests.gpu_ports import open_fake_port, prepare_graph
 from tests.run_in_threads import run_concurrently

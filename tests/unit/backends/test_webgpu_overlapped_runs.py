@@ -11,7 +11,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import DeviceLost, GpuTimeout
+from rlxweb.core.errors import DeviceLost, GpuTimeout
 from rlxweb.gpu import upload_staging, wgpu_port
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest

@@ -29,11 +29,11 @@ from rlxweb.calibration.calibration_store import calibration_store
 from rlxweb.calibration.engine_calibration_lookup import known_record
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.compile.pipeline import compile_graph
+from rlxweb.core.errors import GpuTimeout, InputError
 from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.devices.device_and_adapter import engine_identity, parse_place
-from rlxweb.errors import GpuTimeout, InputError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry

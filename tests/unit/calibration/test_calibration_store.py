@@ -24,9 +24,9 @@ from rlxweb.calibration.cache_folder import (
     write_json,
 )
 from rlxweb.calibration.calibration_store import CalibrationStore, calibration_file_name
+from rlxweb.core.errors import CalibrationWarning, InputError
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.errors import CalibrationWarning, InputError
 from tests.run_in_threads import run_concurrently, start_threads
 
 POINTS = (

@@ -18,14 +18,14 @@ from rlxweb.calibration.engine_calibration_lookup import (
     measure_now,
     record_for,
 )
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     CalibrationWarning,
     DeviceLost,
     EnvironmentWarning,
     Unsupported,
 )
+from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from tests.cli_runners import run_python
 from tests.run_in_threads import run_concurrently
 

@@ -9,10 +9,10 @@ import pytest
 
 from rlxweb.backends.protocol import LatencyProbe
 from rlxweb.calibration.measure_engine import calibrate
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceLost
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import DeviceLost
 from tests.unit.calibration.fake_clock_calibration import CalibrationLab, FakeClock
 
 GPU = DevicePlace(Device.GPU)

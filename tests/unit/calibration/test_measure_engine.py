@@ -24,13 +24,8 @@ from rlxweb.calibration.calibration_jobs import (
 )
 from rlxweb.calibration.measure_engine import calibrate, engine_identity
 from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.cost.calibration_json import calibration_from_json
-from rlxweb.cost.calibration_probes import CalibrationProbe
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.work_kinds import KINDS
-from rlxweb.device import Device
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, parse_place
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceError,
     DeviceLost,
@@ -38,6 +33,11 @@ from rlxweb.errors import (
     OutOfMemory,
     ShaderRejected,
 )
+from rlxweb.cost.calibration_json import calibration_from_json
+from rlxweb.cost.calibration_probes import CalibrationProbe
+from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.work_kinds import KINDS
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, parse_place
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel
 from rlxweb.ir.op import registry

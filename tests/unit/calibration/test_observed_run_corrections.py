@@ -22,7 +22,7 @@ from rlxweb.calibration.observed_run_corrections import (
     CorrectionStore,
     nearest_octave,
 )
-from rlxweb.errors import CalibrationWarning
+from rlxweb.core.errors import CalibrationWarning
 from tests.cli_runners import run_python
 from tests.run_in_threads import run_concurrently
 

@@ -15,10 +15,10 @@ from rlxweb.calibration.engine_calibration_lookup import (
 )
 from rlxweb.calibration.measure_engine import BUDGET_S
 from rlxweb.calibration.profitability import NS_PER_MS, NS_PER_S, ProfitabilityPolicy
+from rlxweb.core.device import Device
+from rlxweb.core.errors import CalibrationWarning, DeviceLost
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
-from rlxweb.errors import CalibrationWarning, DeviceLost
 from tests.run_in_threads import run_concurrently
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.calibration.stopwatch import MAX_UNTIMED_CALLS, RunTiming, Stopwatch
-from rlxweb.errors import OutOfMemory
+from rlxweb.core.errors import OutOfMemory
 from tests.unit.calibration.fake_clock_calibration import FakeClock
 
 

@@ -24,12 +24,8 @@ from rlxweb.choose.chooser import (
     choose_place,
     choose_place_async,
 )
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.cost_terms import Terms
-from rlxweb.device import Device
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.devices.policy import DevicePolicy
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     DeviceLost,
     EnvironmentWarning,
     GraphError,
@@ -37,6 +33,10 @@ from rlxweb.errors import (
     UnknownDevice,
     UsageError,
 )
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.cost_terms import Terms
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
+from rlxweb.devices.policy import DevicePolicy
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.unit.signal.fake_gpu import CPU_SPEED
 

@@ -23,9 +23,15 @@ from rlxweb.choose.resolve import devices_for, pick_fastest, supports_graph
 from rlxweb.choose.resolve import fastest_device_for as pick
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
+from rlxweb.core.device import RLX_PRIORITY, Device, fastest_among
+from rlxweb.core.errors import (
+    EnvironmentWarning,
+    UnknownDevice,
+    Unsupported,
+    UsageError,
+)
 from rlxweb.cost import Candidate, fastest_device_for
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.device import RLX_PRIORITY, Device, fastest_among
 from rlxweb.devices.device_and_adapter import (
     CPU_PLACE,
     DevicePlace,
@@ -34,7 +40,6 @@ from rlxweb.devices.device_and_adapter import (
     engine_identity,
     parse_place,
 )
-from rlxweb.errors import EnvironmentWarning, UnknownDevice, Unsupported, UsageError
 from rlxweb.ir.op import Attr, registry
 from rlxweb.runtime.device_benchmark import benchmark_devices, warm_all
 from tests.fake_gpu_port import InjectedFailure

@@ -17,7 +17,7 @@ from scipy.signal import welch
 from rlxweb.cli import recording_progress, welch_plot
 from rlxweb.cli.batch import analyze_recordings
 from rlxweb.cli.console import make_console
-from rlxweb.errors import DeviceLost, RecordingError
+from rlxweb.core.errors import DeviceLost, RecordingError
 from rlxweb.jobs import recording_analysis
 from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
 from rlxweb.jobs.settings import Settings

@@ -13,11 +13,11 @@ from rlxweb.calibration import measure_engine as calibrate
 from rlxweb.calibration.calibration_jobs import CalibrationJob
 from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.cli import calibrate_command
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceLost, OutOfMemory
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.errors import DeviceLost, OutOfMemory
 from tests.cli_runners import CommandRunner, check_rejected, run_forked
 from tests.unit.cli.fake_calibrations import cpu_record, save_to_files
 

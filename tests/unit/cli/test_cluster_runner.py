@@ -14,8 +14,8 @@ from rlxweb.cli.cluster_runner import ClusterRunner
 from rlxweb.cli.console import make_console
 from rlxweb.cli.welch_command import run_welch_job
 from rlxweb.cli.welch_output_options import WelchOutputOptions
+from rlxweb.core.errors import ClusterError, RecordingError, UnknownDevice, UsageError
 from rlxweb.dask import cluster_clients, recordings
-from rlxweb.errors import ClusterError, RecordingError, UnknownDevice, UsageError
 from rlxweb.jobs.file_job_protocol import analyse_sequentially
 from rlxweb.jobs.settings import Settings
 

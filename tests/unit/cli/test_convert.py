@@ -11,7 +11,7 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.io import Recording, open_recording, prepared
 from rlxweb.jobs.recording_conversion import ConversionJob
 from tests.cli_runners import CommandRunner, check_rejected, run_cli, running_program

@@ -14,8 +14,8 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS
 from rlxweb.backends.registry_row import EngineLibrary, row_from_libraries
 from rlxweb.cli.main import LazyGroup
-from rlxweb.device import Device
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.device import Device
+from rlxweb.core.errors import AdapterMissing
 from rlxweb.gpu.adapter_selection import adapter_missing_error
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.cli_runners import CommandRunner, check_rejected, run_cli

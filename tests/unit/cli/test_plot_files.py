@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from tests.cli_runners import run_cli, run_forked
 from tests.unit.cli.test_welch_plot import analyse_rows, draw, noise
 

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 import rlxweb as rlx
-from rlxweb.errors import DTypeError, EnvironmentWarning
+from rlxweb.core.errors import DTypeError, EnvironmentWarning
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.io import open_recording
 from tests.cli_runners import CommandRunner, check_rejected

@@ -199,8 +199,8 @@ def test_signal_handling_imports_nothing() -> None:
     """The signal handlers import no further module."""
     code = (
         "import sys\nfrom rlxweb.__main__ import process_signals\n"
-        "print(*(m for m in ('numpy', 'rich', 'click', 'threading', 'rlxweb.errors') "
-        "if m in sys.modules))"
+        "names = 'numpy', 'rich', 'click', 'threading', 'rlxweb.core.errors'\n"
+        "print(*(m for m in names if m in sys.modules))"
     )
     assert run_python("-c", code).out.strip() == ""
 

@@ -14,7 +14,7 @@ import pytest
 from rlxweb.cli import welch_plot
 from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
 from rlxweb.cli.welch_plot import picture_format, write_spectra_picture
-from rlxweb.errors import PictureWarning
+from rlxweb.core.errors import PictureWarning
 from rlxweb.io import open_recording
 from rlxweb.jobs.recording_analysis import analyse
 from rlxweb.jobs.results import FileResult, GroupResult
@@ -91,7 +91,7 @@ STYLES = [
 
 @pytest.mark.parametrize("case", UNUSUAL_INPUTS)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-@pytest.mark.filterwarnings("ignore::rlxweb.errors.PictureWarning")
+@pytest.mark.filterwarnings("ignore::rlxweb.core.errors.PictureWarning")
 def test_any_spectra_can_be_drawn(tmp_path: Path, case: str) -> None:
     """Any spectrum and any name can be drawn."""
     x, settings = UNUSUAL_INPUTS[case]

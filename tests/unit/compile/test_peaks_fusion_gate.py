@@ -19,6 +19,8 @@ from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.plan import Plan
 from rlxweb.compile.plan_workload import profile_plan
 from rlxweb.compile.target import Target
+from rlxweb.core.device import Device
+from rlxweb.core.errors import Unsupported, UsageError
 from rlxweb.cost.device_models import WgpuCostModel
 from rlxweb.cost.fusion_gate import (
     FusionTarget,
@@ -26,8 +28,6 @@ from rlxweb.cost.fusion_gate import (
     io_fusion_gate_for_target,
 )
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device
-from rlxweb.errors import Unsupported, UsageError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor

@@ -19,7 +19,7 @@ from rlxweb.compile.rewrites import (
     fold_constants,
 )
 from rlxweb.compile.target import Target
-from rlxweb.errors import LimitExceeded, Unsupported
+from rlxweb.core.errors import LimitExceeded, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, HostOnly
 from rlxweb.ir.op import Attr, Op, registry

@@ -13,9 +13,9 @@ from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.row_reduction_fusion import MAX_DEPTH, find_row_reductions
 from rlxweb.compile.target import Target
+from rlxweb.core.limits import Limits
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.limits import Limits
 from tests.unit.compile.graph_factory import build_graph
 
 

@@ -13,9 +13,9 @@ from rlxweb.choose.graph_job import GraphJob
 from rlxweb.choose.resolve import unsupported_node
 from rlxweb.compile.pipeline import compile_graph
 from rlxweb.compile.rewrites import MAX_FOLD_ELEMENTS, MAX_FOLD_UNSUPPORTED_ELEMENTS
+from rlxweb.core.errors import Disagrees, DTypeError
 from rlxweb.devices import devices_for, supports_graph
 from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.errors import Disagrees, DTypeError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph
+from rlxweb.core.device import Device
+from rlxweb.core.errors import InputError
 from rlxweb.cost import (
     Candidate,
     CpuCostModel,
@@ -38,8 +40,6 @@ from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import WorkItem, Workload
 from rlxweb.decision.candidate import comparison_text, rank_candidates
 from rlxweb.decision.cost_terms import TIME_FIELDS
-from rlxweb.device import Device
-from rlxweb.errors import InputError
 
 
 def weighted_sum(weights: dict[str, float], size: WelchSize) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph, register_custom
+from rlxweb.core.errors import UsageError, VerifyError
 from rlxweb.cost import (
     CpuCostModel,
     GraphIoOptions,
@@ -15,7 +16,6 @@ from rlxweb.cost import (
     profile_graph_io,
     profile_graph_io_outputs,
 )
-from rlxweb.errors import UsageError, VerifyError
 from rlxweb.ir.lowering import Compose
 
 

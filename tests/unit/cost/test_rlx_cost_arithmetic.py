@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph
+from rlxweb.core.device import Device
+from rlxweb.core.errors import UsageError
 from rlxweb.cost import (
     BackendCostModel,
     CpuCostModel,
@@ -34,8 +36,6 @@ from rlxweb.cost import (
     profile_graph_io,
     should_fuse_with_target,
 )
-from rlxweb.device import Device
-from rlxweb.errors import UsageError
 from tests.unit.rlx.reference_cost_formulas import FUSION_GATES, gate_score_ns
 
 CONSTANTS = [

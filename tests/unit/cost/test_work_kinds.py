@@ -16,6 +16,8 @@ from rlxweb.calibration.calibration_jobs import ESSENTIAL_KERNEL_COUNT, kernel_j
 from rlxweb.calibration.measure_engine import Calibrator
 from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli.calibrate_command import format_rate
+from rlxweb.core.device import Device
+from rlxweb.core.errors import InputError
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_probes import CalibrationProbe
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
@@ -28,9 +30,7 @@ from rlxweb.cost.work_kinds import (
     price_by_rate,
 )
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.errors import InputError
 from rlxweb.ir.graph import Node
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Drawn

@@ -25,6 +25,8 @@ from rlxweb.calibration.engine_calibration_lookup import (
 from rlxweb.calibration.observed_run_corrections import CorrectionStore
 from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_fastest, choose_place
 from rlxweb.choose.graph_job import GraphJob, fusion_gate_at
+from rlxweb.core.device import Device
+from rlxweb.core.errors import UsageError
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.graph_work import (
     graph_workload,
@@ -38,9 +40,7 @@ from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import WorkItem, Workload
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.explain import explain_decision
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
-from rlxweb.errors import UsageError
 from rlxweb.ir.tensor import Tensor
 
 CALL_NS = 1_000.0

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph, Session
+from rlxweb.core.device import Device
 from rlxweb.decision.candidate import Candidate, candidate_name
 from rlxweb.decision.cost_terms import TIME_FIELDS, Terms
 from rlxweb.decision.decision import Decision
@@ -22,7 +23,6 @@ from rlxweb.decision.explain import (
     format_ns,
     terms_text,
 )
-from rlxweb.device import Device
 
 CPU = Candidate(
     Device.CPU,

@@ -26,7 +26,8 @@ from rlxweb.calibration.engine_calibration_lookup import (
 from rlxweb.calibration.profitability import ProfitabilityPolicy
 from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.choose.resolve import resolve_device, resolve_device_chain
-from rlxweb.device import Device, fastest_among, parse_device, parse_device_list
+from rlxweb.core.device import Device, fastest_among, parse_device, parse_device_list
+from rlxweb.core.errors import DeviceError, UnknownDevice, Unsupported
 from rlxweb.devices.availability import DeviceRow, available_devices, is_available
 from rlxweb.devices.device_and_adapter import (
     DevicePlace,
@@ -36,7 +37,6 @@ from rlxweb.devices.device_and_adapter import (
     parse_place,
 )
 from rlxweb.devices.policy import DevicePolicy
-from rlxweb.errors import DeviceError, UnknownDevice, Unsupported
 from tests.numpy_test_engine import NumpyTestEngineOpener
 
 X = np.arange(8, dtype=np.float32)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.device import RLX_PRIORITY, Device
+from rlxweb.core.device import RLX_PRIORITY, Device
+from rlxweb.core.errors import EnvironmentWarning, UnknownDevice, UsageError
 from rlxweb.devices.policy import (
     BenchmarkPick,
     CostModelPick,
@@ -26,7 +27,6 @@ from rlxweb.devices.policy import (
     legacy_picker_from_env,
     picker_trace_from_env,
 )
-from rlxweb.errors import EnvironmentWarning, UnknownDevice, UsageError
 
 FLAGS = {
     "RLX_FFT_LEGACY_PICKER": legacy_picker_from_env,

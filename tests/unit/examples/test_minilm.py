@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import ModelError
+from rlxweb.core.errors import ModelError
 from rlxweb.runtime import dynamic_shape_graph_cache
 from rlxweb.runtime.dynamic_compiled_graph import DynamicCompiledGraph
 from tests.unit.examples import tiny_sentence_encoder

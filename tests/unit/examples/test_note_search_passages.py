@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from tests.unit.examples import tiny_sentence_encoder
 from tests.unit.examples.site_module_loader import load_site_module
 

@@ -14,7 +14,7 @@ import pytest
 from scipy.signal import resample_poly
 
 import rlxweb as rlx
-from rlxweb.errors import ModelError
+from rlxweb.core.errors import ModelError
 from tests.unit.examples.installed_model_packages import (
     import_with_stubs,
     package_folder,

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph, export_welch
-from rlxweb.errors import LimitExceeded, NotWritten, UsageError
+from rlxweb.core.errors import LimitExceeded, NotWritten, UsageError
+from rlxweb.core.limits import Limits
 from rlxweb.export import atomic_folder as of_folder
 from rlxweb.export import binary_array_file as of_weights
 from rlxweb.export.js_runtime_files import insert_plan_types, runtime_source
 from rlxweb.export.npm_package import NpmPackage
 from rlxweb.export.web_export import ExportJob, ExportSummary, write_export
 from rlxweb.gpu.command_recording_port import RecordedWrite
-from rlxweb.limits import Limits
 
 Write = Callable[..., ExportSummary]
 

@@ -14,7 +14,14 @@ import pytest
 from hypothesis import strategies as st
 
 from rlxweb import Graph, register_custom
-from rlxweb.errors import DTypeError, InputError, LimitExceeded, RlxError, Unsupported
+from rlxweb.core.errors import (
+    DTypeError,
+    InputError,
+    LimitExceeded,
+    RlxError,
+    Unsupported,
+)
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.export.binary_array_file import BinaryFile
 from rlxweb.export.browser_graph_compilation import record_graph
 from rlxweb.export.plan_json import PlanSerializer
@@ -25,7 +32,6 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.js_bridge_conversion import webgpu_limit
 from rlxweb.gpu.port_protocol import AdapterRequest, Dispatch
 from rlxweb.ir.op import registry
-from rlxweb.limits import Limits, tiny_limits
 from rlxweb.smoke.random_graphs import random_graph
 from tests.engines_under_test import reference_outputs
 from tests.exported_plan_replay import PlanReplay

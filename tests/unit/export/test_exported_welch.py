@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.errors import LimitExceeded, Unsupported, UsageError
+from rlxweb.core.errors import LimitExceeded, Unsupported, UsageError
 from rlxweb.signal.welch_export import export_welch
 from tests.exported_plan_replay import WelchPlanReplay
 from tests.suite_tiers import thin_out_cases

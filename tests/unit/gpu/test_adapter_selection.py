@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.gpu import adapter_selection as choice
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.limits import Limits, tiny_limits
 from tests.cli_runners import run_python
 
 
@@ -149,7 +149,7 @@ def test_no_adapter_names_every_candidate_and_reason() -> None:
 WITHOUT_WGPU = """
 import sys
 sys.modules["wgpu"] = None
-from rlxweb.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_libraries import list_adapters
 from rlxweb.gpu.wgpu_port import WgpuPort

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlxweb.errors import DeviceError, LimitExceeded
+from rlxweb.core.errors import DeviceError, LimitExceeded
+from rlxweb.core.limits import Limits
 from rlxweb.gpu import command_validation
 from rlxweb.gpu.port_protocol import (
     BufferClear,
@@ -17,7 +18,6 @@ from rlxweb.gpu.port_protocol import (
     Command,
     Dispatch,
 )
-from rlxweb.limits import Limits
 
 LIMITS = replace(
     Limits(),

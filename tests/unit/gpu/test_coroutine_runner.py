@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from rlxweb.errors import DeviceError
+from rlxweb.core.errors import DeviceError
 from rlxweb.gpu.coroutine_runner import run_blocking
 
 

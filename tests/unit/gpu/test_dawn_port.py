@@ -14,7 +14,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.registry import is_named_only
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.errors import GpuTimeout, ShaderRejected
+from rlxweb.core.errors import GpuTimeout, ShaderRejected
 from rlxweb.gpu import upload_staging
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferRange, Dispatch

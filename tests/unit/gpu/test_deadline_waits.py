@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rlxweb.errors import GpuTimeout
+from rlxweb.core.errors import GpuTimeout
 from rlxweb.gpu import deadline_waits
 from rlxweb.gpu.deadline_waits import DeadlineWaits, wait_for_event
 from tests.run_in_threads import submitting_threads

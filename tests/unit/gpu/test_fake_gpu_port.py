@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceError,
     DeviceLost,
@@ -17,6 +17,7 @@ from rlxweb.errors import (
     ShaderRejected,
     UsageError,
 )
+from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import (
     AdapterRequest,
@@ -25,7 +26,6 @@ from rlxweb.gpu.port_protocol import (
     BufferRange,
     Dispatch,
 )
-from rlxweb.limits import tiny_limits
 from tests.fake_gpu_port import (
     FAILING_VERBS,
     FAILURE_KINDS,

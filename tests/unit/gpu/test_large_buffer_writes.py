@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.errors import DeviceLost, GpuTimeout
+from rlxweb.core.errors import DeviceLost, GpuTimeout
 from rlxweb.gpu import adapter_selection as choice
 from rlxweb.gpu import buffer_mapping, readback, upload_staging
 from rlxweb.gpu import wgpu_port as native_port

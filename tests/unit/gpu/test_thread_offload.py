@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.cancellation import Cancelled, cancellation_scope, raise_if_cancelled
+from rlxweb.core.cancellation import Cancelled, cancellation_scope, raise_if_cancelled
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.thread_offload import MAX_THREADS, run_in_thread

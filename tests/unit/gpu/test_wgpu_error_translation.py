@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlxweb.errors import DeviceError, DeviceLost, OutOfMemory, ShaderRejected
+from rlxweb.core.errors import DeviceError, DeviceLost, OutOfMemory, ShaderRejected
 from rlxweb.gpu.wgpu_error_translation import translate_error
 
 DEVICE_LOST_MESSAGE = (

@@ -10,12 +10,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceError,
     LimitExceeded,
     ShaderRejected,
 )
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import (
     AdapterRequest,
@@ -27,7 +28,6 @@ from rlxweb.gpu.port_protocol import (
 )
 from rlxweb.gpu.wgpu_libraries import list_adapters
 from rlxweb.gpu.wgpu_port import WgpuPort
-from rlxweb.limits import Limits, tiny_limits
 from tests.cli_runners import run_python
 from tests.gpu_ports import check_closed_port, check_not_open, open_native_port
 from tests.run_in_threads import run_concurrently, submitting_threads

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import GraphFileError
+from rlxweb.core.errors import GraphFileError
 from tests.unit.graphfile.sample_graph_files import (
     KEY,
     first_node,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DTypeError,
     GraphFileError,
     RecordingError,

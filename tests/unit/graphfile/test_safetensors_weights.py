@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import GraphFileError, InputError, NotFinite, UsageError
+from rlxweb.core.errors import GraphFileError, InputError, NotFinite, UsageError
 from tests.unit.graphfile.sample_graph_files import safetensors_bytes
 
 KERNEL = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import GraphFileError, ShapeError
+from rlxweb.core.errors import GraphFileError, ShapeError
 from tests.unit.graphfile.sample_graph_files import (
     KEY,
     pack_file,

@@ -13,8 +13,8 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.adc_samples import Digital
-from rlxweb.errors import DTypeError
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.errors import DTypeError
 from rlxweb.host import compiled_welch_rows
 from rlxweb.host.compiled_welch import (
     CompiledWelchKernel,

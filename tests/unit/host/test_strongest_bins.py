@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.host import strongest_bins as peak_search
 from rlxweb.host.strongest_bins import strongest_bins
 from tests.numpy_welch_peaks_reference import rank_bins

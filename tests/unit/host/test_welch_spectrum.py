@@ -13,7 +13,7 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.host import welch_spectrum
 from rlxweb.host.welch_spectrum import frequencies, welch_power
 from tests.numpy_welch_peaks_reference import reference_welch

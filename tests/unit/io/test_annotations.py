@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingWarning, UnknownName, UsageError
+from rlxweb.core.errors import RecordingWarning, UnknownName, UsageError
 from rlxweb.io import Annotation, epochs
 from rlxweb.io.annotations import parse_annotations
 from tests.cli_runners import CommandRunner, check_rejected

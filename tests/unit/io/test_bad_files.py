@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.array_coercion import describe_type
-from rlxweb.errors import RecordingError, RecordingWarning, RlxError, UsageError
+from rlxweb.core.array_coercion import describe_type
+from rlxweb.core.errors import RecordingError, RecordingWarning, RlxError, UsageError
 from rlxweb.io import byte_source, open_recording
 from tests.edf_bdf_recordings import EDFIO_TYPES, check_unreadable, read_with_warning
 
@@ -210,7 +210,7 @@ def test_a_file_truncated_at_any_byte_keeps_its_complete_samples(
     assert 0 < lengths[-1] < expected.shape[1]
 
 
-@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
+@pytest.mark.filterwarnings("ignore::rlxweb.core.errors.RecordingWarning")
 def test_a_truncated_table_is_refused_or_keeps_its_complete_rows(
     tmp_path: Path,
 ) -> None:
@@ -229,7 +229,7 @@ def test_a_truncated_table_is_refused_or_keeps_its_complete_rows(
             )
 
 
-@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
+@pytest.mark.filterwarnings("ignore::rlxweb.core.errors.RecordingWarning")
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @given(data=st.data())
 def test_a_file_with_any_bytes_changed_never_escapes_the_error_tree(
@@ -251,7 +251,7 @@ def test_a_file_with_any_bytes_changed_never_escapes_the_error_tree(
         assert all(x.size for x in got)
 
 
-@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
+@pytest.mark.filterwarnings("ignore::rlxweb.core.errors.RecordingWarning")
 @given(
     head=st.sampled_from(
         [b"", b"RIFF", b"PK\x03\x04", b"\x93NUMPY\x01\0", b"0       "]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingWarning, UsageError
+from rlxweb.core.errors import RecordingWarning, UsageError
 from rlxweb.io import open_recording
 from rlxweb.io.calendar_dates import parse_edf_date, parse_iso_date, shift_date
 from tests.edf_bdf_recordings import save_recording

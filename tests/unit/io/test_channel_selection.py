@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError, UnknownName, UsageError
+from rlxweb.core.errors import RecordingError, UnknownName, UsageError
 from rlxweb.io.channel_selection import (
     TRIGGER_REASON,
     choose_channels,

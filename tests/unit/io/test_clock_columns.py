@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlxweb.errors import RecordingError, RecordingWarning
+from rlxweb.core.errors import RecordingError, RecordingWarning
 from rlxweb.io import open_recording
 from rlxweb.io.clock_column_names import ClockName, parse_clock_name
 from rlxweb.io.time_parsing import parse_times

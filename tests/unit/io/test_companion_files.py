@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.io import open_recording
 from rlxweb.io.companion_files import find_header, is_companion, recording_files
 from rlxweb.io.formats import has_recording_suffix

@@ -15,9 +15,9 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from rlxweb import atomic_file
-from rlxweb.atomic_file import AtomicFiles
-from rlxweb.errors import NotWritten, RecordingError, UsageError
+from rlxweb.core import atomic_file
+from rlxweb.core.atomic_file import AtomicFiles
+from rlxweb.core.errors import NotWritten, RecordingError, UsageError
 from rlxweb.io import atomic_path, write_csv, write_json, write_npz
 from tests.cli_runners import run_python
 from tests.run_in_threads import start_threads
@@ -323,7 +323,7 @@ def test_a_failed_rename_undoes_the_others(
 def test_exceeding_the_file_size_limit_leaves_nothing(tmp_path: Path) -> None:
     """The system's file size limit is hit in the middle of the second of two files."""
     code = (
-        "import resource, sys\nfrom rlxweb.atomic_file import AtomicFiles\n"
+        "import resource, sys\nfrom rlxweb.core.atomic_file import AtomicFiles\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "with AtomicFiles() as files:\n"
         "    files.open('a.csv').write(b'x' * 100)\n"

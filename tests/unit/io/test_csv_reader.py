@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError, RecordingWarning, UsageError
+from rlxweb.core.errors import RecordingError, RecordingWarning, UsageError
 from rlxweb.io import open_recording
 from tests.edf_bdf_recordings import read_with_warning
 

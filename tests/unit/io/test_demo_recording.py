@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.io import open_recording, write_demo_recording
 from tests.numpy_welch_peaks_reference import reference_welch
 

@@ -11,8 +11,8 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
-from rlxweb.adc_samples import Digital
-from rlxweb.errors import NotFinite, RecordingWarning, UsageError
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.errors import NotFinite, RecordingWarning, UsageError
 from rlxweb.io import Recording, epochs, file_limits, open_recording, prepared
 from rlxweb.io.annotations import Annotation
 from rlxweb.jobs.channel_group_spectrogram import SpectrogramSettings, group_spectrogram

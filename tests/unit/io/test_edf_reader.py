@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, UsageError
+from rlxweb.core.errors import RecordingError, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import edf_reader as edf_module
 from rlxweb.io import open_recording
 from tests.cli_runners import CommandRunner, check_rejected

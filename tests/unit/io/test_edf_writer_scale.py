@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.io.edf_writer_scale import copied_scale, finest_scale
 from rlxweb.io.recording import Channel
 

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from rlxweb.errors import NotWritten, RecordingError, RlxError
+from rlxweb.core.errors import NotWritten, RecordingError, RlxError
 from rlxweb.io import file_limits, open_recording
 from rlxweb.io.channel_selection import unique_names
 from tests.edf_bdf_recordings import check_unreadable

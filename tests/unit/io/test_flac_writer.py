@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from rlxweb.errors import NotFinite, UsageError
+from rlxweb.core.errors import NotFinite, UsageError
 from rlxweb.io import Recording, open_recording, prepared
 from tests.edf_bdf_recordings import save_recording
 from tests.unit.io.test_recording_writer import read_float64

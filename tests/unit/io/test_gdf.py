@@ -108,7 +108,7 @@ def test_other_units_than_volts_are_kept(tmp_path: Path, version: str) -> None:
         np.testing.assert_allclose(group.read(), np.round(X[:2] * 100) / 100, 1e-9)
 
 
-@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
+@pytest.mark.filterwarnings("ignore::rlxweb.core.errors.RecordingWarning")
 @pytest.mark.parametrize("version", ["1.25", "2.20"])
 def test_damage_gives_samples_or_a_recording_error(
     tmp_path: Path, version: str

@@ -15,7 +15,12 @@ import pytest
 from pynwb.ecephys import ElectricalSeries
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingError, RecordingWarning, UnknownName, Unsupported
+from rlxweb.core.errors import (
+    RecordingError,
+    RecordingWarning,
+    UnknownName,
+    Unsupported,
+)
 from rlxweb.io import open_recording
 from tests.cli_runners import run_python
 from tests.edf_bdf_recordings import check_unreadable, read_with_warning, try_reading

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 
-from rlxweb.errors import RecordingError, RecordingWarning
+from rlxweb.core.errors import RecordingError, RecordingWarning
 from rlxweb.io import (
     hdf5_checked_access,
     hdf5_virtual_dataset_detection,

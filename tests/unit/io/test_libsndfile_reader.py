@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from rlxweb.adc_samples import Digital
-from rlxweb.errors import RecordingError, Unsupported
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.errors import RecordingError, Unsupported
 from rlxweb.io import open_recording, sequential_decoder_seeking
 from tests.edf_bdf_recordings import check_unreadable, read_with_warning, try_reading
 
@@ -183,7 +183,7 @@ def test_a_truncated_flac_is_refused_at_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.flac", "a.ogg", "a.mp3", "a.aiff", "a.caf"])
-@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
+@pytest.mark.filterwarnings("ignore::rlxweb.core.errors.RecordingWarning")
 def test_damage_gives_samples_or_a_recording_error(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from rlxweb.errors import RecordingError
+from rlxweb.core.errors import RecordingError
 from rlxweb.io.byte_source import open_source
 from rlxweb.io.mat5_validation import check_matlab5
 

@@ -22,7 +22,7 @@ import scipy.io
 
 import rlxweb as rlx
 from rlxweb.cli.main import main
-from rlxweb.errors import RecordingError, RecordingWarning, Unsupported
+from rlxweb.core.errors import RecordingError, RecordingWarning, Unsupported
 from rlxweb.io import open_recording
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
 from rlxweb.live.file_source import RecordingReplay
@@ -303,7 +303,7 @@ def test_a_wrong_suffix_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["FIF", "BrainVision", "EEGLAB", "packed FIF"])
-@pytest.mark.filterwarnings("ignore::rlxweb.errors.RecordingWarning")
+@pytest.mark.filterwarnings("ignore::rlxweb.core.errors.RecordingWarning")
 def test_a_damaged_file_is_read_or_refused(tmp_path: Path, kind: str) -> None:
     """A file that is truncated or has bytes changed gives samples or a
     RecordingError.

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingWarning, UnknownName, UsageError
+from rlxweb.core.errors import RecordingWarning, UnknownName, UsageError
 from rlxweb.io import npy_reader, npz_reader, open_recording
 from tests.edf_bdf_recordings import check_unreadable, read_with_warning
 

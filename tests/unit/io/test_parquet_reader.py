@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import NotFinite, RecordingError, Unsupported
+from rlxweb.core.errors import NotFinite, RecordingError, Unsupported
 from rlxweb.io import check_finite, open_recording
 from tests.edf_bdf_recordings import check_unreadable, read_with_warning, try_reading
 

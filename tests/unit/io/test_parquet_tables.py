@@ -8,7 +8,7 @@ from io import BytesIO
 import pyarrow.parquet as pq
 import pytest
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.io.parquet_tables import ColumnValues, TableColumn, write_parquet
 
 COLUMNS = (

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingWarning, UnknownName, Unsupported, UsageError
+from rlxweb.core.errors import RecordingWarning, UnknownName, Unsupported, UsageError
 from rlxweb.io import Group, prepared
 from rlxweb.io.recording import Channel
 from tests.cli_runners import CommandRunner, check_rejected

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import NotFinite, RecordingError, UsageError
+from rlxweb.core.errors import NotFinite, RecordingError, UsageError
 from rlxweb.io import check_finite, npz_reader, open_recording
 from tests.edf_bdf_recordings import EDFIO_TYPES
 

@@ -16,7 +16,7 @@ import edfio
 import numpy as np
 import pytest
 
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DTypeError,
     NotFinite,
     RecordingError,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.errors import NotFinite, RecordingWarning, UnknownName, UsageError
+from rlxweb.core.errors import NotFinite, RecordingWarning, UnknownName, UsageError
 from rlxweb.io import Recording, check_finite, open_recording
 from rlxweb.io.format_reader_interface import FileContents
 from rlxweb.io.time_range import parse_moment, slice_group

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.io import wavfile
 
-from rlxweb.errors import RecordingWarning
+from rlxweb.core.errors import RecordingWarning
 from rlxweb.io import open_recording
 from tests.edf_bdf_recordings import check_unreadable, read_with_warning
 

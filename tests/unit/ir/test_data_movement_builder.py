@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AttributeRefused,
     DTypeError,
     GraphError,

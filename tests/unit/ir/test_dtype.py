@@ -9,7 +9,7 @@ import pytest
 
 import rlxweb
 from rlxweb import Graph
-from rlxweb.errors import DTypeError
+from rlxweb.core.errors import DTypeError
 from rlxweb.ir.dtype import DType, as_dtype
 
 

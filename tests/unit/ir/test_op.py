@@ -8,8 +8,8 @@ import string
 import numpy as np
 import pytest
 
-from rlxweb.bfloat16 import widen_bfloat16
-from rlxweb.errors import AttributeRefused, DTypeError, GraphError, UnknownOp
+from rlxweb.core.bfloat16 import widen_bfloat16
+from rlxweb.core.errors import AttributeRefused, DTypeError, GraphError, UnknownOp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr, Leaf
 from rlxweb.ir.op import Attr, Op, Registry, TensorType, registry

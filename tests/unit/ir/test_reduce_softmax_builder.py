@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
 from tests.unit.ir.reference_graph_runner import run_graph
 
 X = np.random.default_rng(4).normal(size=(3, 4, 5))

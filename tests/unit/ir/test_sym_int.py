@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Dim
-from rlxweb.errors import GraphError, RlxError, ShapeError, UsageError
+from rlxweb.core.errors import GraphError, RlxError, ShapeError, UsageError
 from rlxweb.ir.sym_int import SymAxisLength, SymInt, evaluate_size
 
 N, M = Dim("n"), Dim("m", min=4, multiple_of=4)

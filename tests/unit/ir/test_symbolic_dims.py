@@ -12,7 +12,7 @@ import pytest
 
 from rlxweb import Dim, Graph, Tensor
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     GraphError,
     OutOfMemory,
     ShapeError,

@@ -13,7 +13,7 @@ import pytest
 
 from rlxweb import Graph, Session, Tensor
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AttributeRefused,
     DTypeError,
     GraphError,

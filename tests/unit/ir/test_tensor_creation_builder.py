@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.graph import Graph
 from tests.unit.ir.reference_graph_runner import run_graph
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import UnknownName
+from rlxweb.core.errors import UnknownName
 
 X = np.random.default_rng(5).uniform(0.2, 2.0, (3, 4)).astype(np.float32)
 UNARY = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import rlxweb as rlx
-from rlxweb.errors import NotFinite, UnknownName, UsageError
+from rlxweb.core.errors import NotFinite, UnknownName, UsageError
 from rlxweb.io import Annotation, Group, Recording, epochs
 from rlxweb.io.byte_source import RecordingSource
 from rlxweb.io.epoch_selection import read_spans, segments_as_group, select_epochs

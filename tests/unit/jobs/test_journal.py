@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.jobs.journal import Journal
 
 SCALARS = st.none() | st.integers() | st.floats(allow_nan=False) | st.text()

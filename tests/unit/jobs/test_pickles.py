@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb import errors
-from rlxweb.argument_hints import Advice, Blank
+from rlxweb.core import errors
+from rlxweb.core.argument_hints import Advice, Blank
+from rlxweb.core.device import Device
+from rlxweb.core.errors import RlxError, RlxWarning, UsageError
 from rlxweb.decision.decision import Decision
 from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.device import Device
-from rlxweb.errors import RlxError, RlxWarning, UsageError
 from rlxweb.jobs.recording_analysis import analyse_file
 from rlxweb.jobs.results import Failure
 from rlxweb.jobs.settings import Settings
@@ -40,7 +40,7 @@ def pickle_round_trip(value: object) -> object:
     return pickle.loads(pickle.dumps(value))
 
 
-ERRORS = [e for e in subclasses(RlxError) if e.__module__ == "rlxweb.errors"]
+ERRORS = [e for e in subclasses(RlxError) if e.__module__ == "rlxweb.core.errors"]
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.errors import OutOfMemory, RecordingError
+from rlxweb.core.errors import OutOfMemory, RecordingError
 from rlxweb.jobs import recording_analysis
 from rlxweb.jobs.file_job_protocol import analyse_sequentially
 from rlxweb.jobs.recording_analysis import analyse_file

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rlxweb.errors import LimitExceeded
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
 from rlxweb.kernels.dispatch_splitting import (
     MAX_LOOP_ITERATIONS,
@@ -18,7 +19,6 @@ from rlxweb.kernels.dispatch_splitting import (
     fold_grid,
     reads_to_merge,
 )
-from rlxweb.limits import Limits, tiny_limits
 
 AXIS_KINDS = ("parallel", "parallel", "serial", "whole")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array
-from rlxweb.errors import GraphError
+from rlxweb.core.errors import GraphError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlxweb.errors import LimitExceeded
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
 from rlxweb.kernels.kernel_launch_records import (
@@ -16,7 +17,6 @@ from rlxweb.kernels.kernel_launch_records import (
     MergedOperands,
     build_launches,
 )
-from rlxweb.limits import Limits, tiny_limits
 
 F32 = DType.F32
 

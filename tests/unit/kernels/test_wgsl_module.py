@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from rlxweb.errors import GraphError
+from rlxweb.core.errors import GraphError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
 from rlxweb.kernels.wgsl_module import (

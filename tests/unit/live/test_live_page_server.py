@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.live import live_page_server
 from rlxweb.live.continuous_analysis import LiveUpdate
 from rlxweb.live.latest_update import MAX_VIEWERS, UpdateBoard

@@ -16,7 +16,7 @@ import numpy as np
 import pylsl
 import pytest
 
-from rlxweb.errors import RecordingError, Unsupported, UsageError
+from rlxweb.core.errors import RecordingError, Unsupported, UsageError
 from rlxweb.live.file_source import GrowingFile, RecordingReplay
 from rlxweb.live.lsl_source import LslSource
 from rlxweb.live.microphone_source import MicrophoneSource

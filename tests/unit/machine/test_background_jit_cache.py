@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from rlxweb.errors import DeviceError, KernelWarning
+from rlxweb.core.errors import DeviceError, KernelWarning
 from rlxweb.machine import background_jit_cache, llvm_compiler
 from rlxweb.machine.background_jit_cache import (
     COMPILE_AFTER_S,

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlxweb.backends.wasm_elementwise_codegen import region_module
 from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.machine.wasm_builder import (
     WasmFunctionBuilder,
     encode_module,

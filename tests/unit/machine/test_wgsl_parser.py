@@ -9,7 +9,7 @@ import re
 import pytest
 
 from rlxweb.backends.cpu_elementwise_codegen import wgsl_library_for
-from rlxweb.errors import Unsupported
+from rlxweb.core.errors import Unsupported
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry
 from rlxweb.machine.wgsl_parser import (

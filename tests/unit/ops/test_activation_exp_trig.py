@@ -12,7 +12,7 @@ import pytest
 from scipy import special
 
 import rlxweb.ops  # noqa: F401
-from rlxweb.errors import DTypeError
+from rlxweb.core.errors import DTypeError
 from rlxweb.ops.activation import erfc
 from tests.unit.ops.single_op_runner import build_op, run
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.errors import AttributeRefused, DTypeError, GraphError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, GraphError, ShapeError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ir.shape_arithmetic import Shape

@@ -13,19 +13,19 @@ from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.webgpu_kernel_selection import KernelSelector
 from rlxweb.compile.rewrites import decompose
 from rlxweb.compile.target import Target
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AttributeRefused,
     DTypeError,
     GraphError,
     ShapeError,
     Unsupported,
 )
+from rlxweb.core.limits import Limits
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, HostOnly
 from rlxweb.ir.op import Attr, registry
-from rlxweb.limits import Limits
 from rlxweb.ops.custom_op_registration import register_custom
 from rlxweb.recipes.kernel_variants import Hardware
 from tests.engines_under_test import engine

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import ConcatLowering, View

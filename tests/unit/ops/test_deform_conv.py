@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, ShapeError
 from tests.engines_under_test import reference_outputs
 from tests.unit.ops.single_op_runner import build_op, run
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.errors import DTypeError, ShapeError
+from rlxweb.core.errors import DTypeError, ShapeError
 from tests.unit.ops.single_op_runner import build_op, run
 
 NUMPY = {

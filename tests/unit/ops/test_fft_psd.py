@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.errors import AttributeRefused, DTypeError, IndexRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, IndexRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.recipes.gather_topk_scan_plans import plan_cumulative, plan_topk

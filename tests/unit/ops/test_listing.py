@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import UnknownOp
+from rlxweb.core.errors import UnknownOp
 from rlxweb.ir.op import registry
 from rlxweb.ops import FAMILIES
 from rlxweb.ops.listing import COMPOSED_FAMILY, CUSTOM_FAMILY, Vocabulary

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb.errors import DTypeError, ShapeError
+from rlxweb.core.errors import DTypeError, ShapeError
 from tests.engines_under_test import Array
 from tests.unit.ops.single_op_runner import build_op, run
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.errors import AttributeRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, ShapeError
 from tests.unit.ops.single_op_runner import build_op, run
 
 Box = tuple[float, ...]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.errors import DTypeError, ShapeError
+from rlxweb.core.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan, OperandAccess
 from rlxweb.recipes.reduce_plans import (

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.errors import AttributeRefused, IndexRefused, ShapeError
+from rlxweb.core.errors import AttributeRefused, IndexRefused, ShapeError
 from tests.unit.ops.single_op_runner import build_op, run
 
 

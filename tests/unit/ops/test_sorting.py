@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlxweb.compile.range_analysis import RangeAnalysis
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.recipes.merge_sort_kernel_variants import BLOCK_SIZE, MergeSortPlanner

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from rlxweb.errors import AttributeRefused, DTypeError
+from rlxweb.core.errors import AttributeRefused, DTypeError
 from tests.unit.ops.single_op_runner import build_op, run
 
 X = np.concatenate([np.linspace(-6, 6, 1201), [-1e-9, 1e-9, 50, -50]])

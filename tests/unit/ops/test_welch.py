@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
 from tests.engines_under_test import Array
 from tests.numpy_welch_peaks_reference import rank_bins, reference_welch
 from tests.unit.ops.single_op_runner import build_op, run, run_composition

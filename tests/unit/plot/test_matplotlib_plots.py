@@ -17,7 +17,7 @@ from matplotlib import pyplot
 from matplotlib.colors import to_rgba
 
 import rlxweb as rlx
-from rlxweb.errors import ShapeError, Unsupported, UsageError
+from rlxweb.core.errors import ShapeError, Unsupported, UsageError
 from rlxweb.results.labels import Labels
 from rlxweb.signal.electrode_positions import electrode_positions, project_to_plane
 

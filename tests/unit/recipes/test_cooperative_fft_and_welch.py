@@ -13,10 +13,10 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType
-from rlxweb.limits import Limits
 from rlxweb.recipes.fft_cooperative_plans import cooperative_row_transform
 from rlxweb.recipes.fft_cooperative_wgsl import (
     SWIZZLE_SHIFTS,

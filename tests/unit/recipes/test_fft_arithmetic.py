@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import registry
 from rlxweb.kernels.kernel_launch_records import build_launches
-from rlxweb.limits import Limits, tiny_limits
 from rlxweb.recipes import fft_arithmetic as plan
 from rlxweb.recipes import fft_kernel_variants as fft
 from rlxweb.recipes import fft_plans as calls

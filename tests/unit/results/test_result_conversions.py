@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingError, RlxError, Unsupported, UsageError
+from rlxweb.core.errors import RecordingError, RlxError, Unsupported, UsageError
 from rlxweb.results import result_files
 from rlxweb.results.labelled_arrays import to_long_table
 from rlxweb.results.labels import Labels

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import rlx as costs
+from rlxweb.core.device import Device
+from rlxweb.core.errors import AdapterMissing, Unsupported, UsageError
 from rlxweb.cost import CpuCostModel, GraphIoProfile, WgpuCostModel
 from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE
-from rlxweb.errors import AdapterMissing, Unsupported, UsageError
 from rlxweb.rlx import WelchPeakParams, WelchPeaksStrategy
 from tests.unit.signal.fake_gpu import (
     CPU_SPEED,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import rlx as costs
+from rlxweb.core.device import Device
 from rlxweb.cost import CpuCostModel, profile_graph_io
 from rlxweb.cost.rlx_welch_costs import fft_graph_counts, fused_graph_counts
-from rlxweb.device import Device
 from rlxweb.rlx import WelchPeakParams
 from tests.unit.rlx import reference_cost_formulas as plain
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from rlxweb import rlx as costs
+from rlxweb.core.device import Device
+from rlxweb.core.errors import UnknownDevice, UsageError
 from rlxweb.cost import (
     CpuCostModel,
     GraphIoProfile,
@@ -22,8 +24,6 @@ from rlxweb.cost import (
     profile_graph_io,
     should_fuse_with_target,
 )
-from rlxweb.device import Device
-from rlxweb.errors import UnknownDevice, UsageError
 from rlxweb.rlx import WelchPeakParams, WelchPeaksStrategy
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.gated_fft import all_open_gates, exact_program

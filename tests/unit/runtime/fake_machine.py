@@ -20,7 +20,7 @@ from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.compile.plan import Plan
-from rlxweb.device import Device
+from rlxweb.core.device import Device
 from tests.numpy_test_engine import NumpyTestEngine, PreparedNumpyPlan
 
 X = {"x": np.array([1, 2], np.float32)}

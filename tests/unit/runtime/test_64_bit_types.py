@@ -11,10 +11,10 @@ from rlxweb import Graph, Session
 from rlxweb.backends.pool import pool
 from rlxweb.choose.chooser import DevicePick
 from rlxweb.choose.graph_job import GraphJob
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DTypeError
 from rlxweb.decision.candidate import Candidate
 from rlxweb.decision.decision import Decision
-from rlxweb.device import Device
-from rlxweb.errors import DTypeError
 from rlxweb.ir.dtype import DType
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import put

@@ -11,7 +11,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.errors import InputError, SessionClosed, ShapeError
+from rlxweb.core.errors import InputError, SessionClosed, ShapeError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.gpu_ports import open_native_port

@@ -11,7 +11,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb import GraphDevices, Session
-from rlxweb.errors import InputError, UnknownName
+from rlxweb.core.errors import InputError, UnknownName
 from tests.unit.runtime.test_device_array import X, average_graph
 from tests.unit.runtime.test_device_array import compiled as compiled
 from tests.unit.runtime.test_device_array import device as device

@@ -23,8 +23,8 @@ from rlxweb import (
 )
 from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.choose.resolve import resolve_device_chain
-from rlxweb.device import Device, fastest_among
-from rlxweb.errors import (
+from rlxweb.core.device import Device, fastest_among
+from rlxweb.core.errors import (
     DeviceFallbackError,
     DTypeError,
     InputError,

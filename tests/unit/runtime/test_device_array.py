@@ -14,7 +14,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb import DeviceArray, Graph, Session
 from rlxweb.backends.pool import pool
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     CannotLend,
     DTypeError,
     InputError,
@@ -24,7 +24,7 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.limits import tiny_limits
+from rlxweb.core.limits import tiny_limits
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage
 from tests.cli_runners import run_python

@@ -19,8 +19,8 @@ from rlxweb import (
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.choose.fallback import run_with_fallback
-from rlxweb.device import Device
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     DeviceFallbackError,
     InputError,
     SessionClosed,

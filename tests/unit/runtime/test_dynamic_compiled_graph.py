@@ -13,8 +13,8 @@ import pytest
 
 from rlxweb import Dim, Graph, Session
 from rlxweb.backends.pool import pool
-from rlxweb.device import Device
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     DTypeError,
     InputError,
     LimitExceeded,

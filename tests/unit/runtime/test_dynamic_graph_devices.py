@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, DeviceRouter, FlexibleSession, Graph, GraphDevices
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DTypeError, InputError, ShapeError
 from rlxweb.cost import (
     CpuCostModel,
     GraphIoOptions,
@@ -23,9 +25,7 @@ from rlxweb.cost import (
     profile_graph_io_outputs,
 )
 from rlxweb.cost.work_kinds import assumed_cpu
-from rlxweb.device import Device
 from rlxweb.devices import benchmark_devices, device_report
-from rlxweb.errors import DTypeError, InputError, ShapeError
 
 W = np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
 CPU_ONLY = DevicePolicy.only(["cpu"])

@@ -9,8 +9,8 @@ import pytest
 
 from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices, Session
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.device import Device
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     DeviceFallbackError,
     DeviceLost,
     DTypeError,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.errors import DTypeError, InputError, ShapeError, UnknownName
+from rlxweb.core.errors import DTypeError, InputError, ShapeError, UnknownName
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.input_validation import validate_array, validate_feeds
 from tests.engines_under_test import Array, strided_view

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import DevicePolicy, Graph, GraphDevices, Session
-from rlxweb.device import Device
-from rlxweb.errors import UnknownDevice, VerifyError
+from rlxweb.core.device import Device
+from rlxweb.core.errors import UnknownDevice, VerifyError
 from rlxweb.ir.tensor import Tensor
 from rlxweb.rlx import WelchPeakParams, select_peaks_only_outputs
 from tests.numpy_welch_peaks_reference import rank_bins, reference_welch

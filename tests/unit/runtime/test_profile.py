@@ -14,16 +14,16 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compile.pipeline import compile_graph
-from rlxweb.cost.roofline import ProfileEntry
-from rlxweb.device import Device
-from rlxweb.devices.device_and_adapter import CPU_PLACE
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     DeviceLost,
     InputError,
     RecordingError,
     SessionClosed,
     UsageError,
 )
+from rlxweb.cost.roofline import ProfileEntry
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import TIMESTAMP_FEATURE, AdapterRequest
 from rlxweb.runtime.profile import Profile, profile_program

@@ -13,9 +13,7 @@ from rlxweb import Device, Graph, Session
 from rlxweb.backends.pool import pool
 from rlxweb.choose.chooser import DevicePick, PlaceRequest
 from rlxweb.choose.graph_job import GraphJob
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.decision import Decision
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     AdapterMissing,
     DTypeError,
     InputError,
@@ -25,8 +23,10 @@ from rlxweb.errors import (
     UnknownName,
     Unsupported,
 )
+from rlxweb.core.limits import tiny_limits
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.decision import Decision
 from rlxweb.ir.dtype import DType
-from rlxweb.limits import tiny_limits
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from tests.run_in_threads import run_concurrently
 

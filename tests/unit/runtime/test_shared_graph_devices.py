@@ -9,8 +9,8 @@ import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.choose.resolve import pick_device
-from rlxweb.device import Device
-from rlxweb.errors import EnvironmentWarning, SessionClosed
+from rlxweb.core.device import Device
+from rlxweb.core.errors import EnvironmentWarning, SessionClosed
 from tests.run_in_threads import run_concurrently
 from tests.unit.runtime.fake_machine import (
     FakeMachine,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, DeviceRouter, Graph
-from rlxweb.device import Device
-from rlxweb.errors import ShaderRejected, UnknownName
+from rlxweb.core.device import Device
+from rlxweb.core.errors import ShaderRejected, UnknownName
 from rlxweb.runtime.throttle_aware_router import MIN_REBENCH_INTERVAL_S, REBENCH_RUNS
 from tests.unit.runtime.fake_machine import FakeMachine, add_graph
 from tests.unit.runtime.fake_machine import three_devices as three_devices

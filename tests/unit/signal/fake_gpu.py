@@ -13,9 +13,9 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.calibration.calibration_store import calibration_store
 from rlxweb.choose.chooser import DevicePick
+from rlxweb.core.device import Device
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, DeviceFacts

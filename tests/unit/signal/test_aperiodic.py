@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.errors import NotFinite, RlxError
+from rlxweb.core.errors import NotFinite, RlxError
 from rlxweb.results.svg_charts import log_tick_exponents
 
 F = np.arange(1.0, 45.01, 0.25)

@@ -9,8 +9,8 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
-from rlxweb.device import Device
-from rlxweb.errors import UsageError
+from rlxweb.core.device import Device
+from rlxweb.core.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import welch_engine

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.errors import NotFinite, RlxError
+from rlxweb.core.errors import NotFinite, RlxError
 from rlxweb.signal.band_power import BAND_PRESETS
 
 T = np.arange(60 * 256) / 256

@@ -19,9 +19,8 @@ from rlxweb.backends.registry import clear_detection_caches
 from rlxweb.calibration.observed_run_corrections import corrections
 from rlxweb.choose.chooser import choose_fastest, choose_place
 from rlxweb.choose.device_pick_cache import PickCache
-from rlxweb.device import Device
-from rlxweb.devices.device_and_adapter import CPU_PLACE
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceLost,
     DTypeError,
@@ -30,6 +29,7 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal.batch_size_crossover import welch_candidates
 from tests.fake_gpu_port import InjectedFailure

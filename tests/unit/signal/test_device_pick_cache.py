@@ -12,7 +12,7 @@ from rlxweb.calibration.profitability import profitability_policy
 from rlxweb.choose import chooser
 from rlxweb.choose.chooser import PlaceRequest, choose_fastest, choose_place
 from rlxweb.choose.device_pick_cache import PickCache
-from rlxweb.device import Device
+from rlxweb.core.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE
 from tests.unit.signal.fake_gpu import CPU_AND_GPU, FakeGpu, make_job
 

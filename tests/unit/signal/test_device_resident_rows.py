@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.argument_hints import Advice
 from rlxweb.backends import webgpu_input_bindings
 from rlxweb.backends.pool import pool
-from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.errors import (
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.errors import (
     DTypeError,
     InputError,
     NotFinite,
@@ -26,6 +25,7 @@ from rlxweb.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.cost.calibration_record import MeasuredPoint
 from rlxweb.gpu.port_protocol import BufferCopy
 from rlxweb.signal import welch_engine
 from tests.run_in_threads import run_in_event_loop

@@ -15,7 +15,7 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
-from rlxweb.errors import RecordingWarning, UsageError
+from rlxweb.core.errors import RecordingWarning, UsageError
 from rlxweb.jobs.channel_group_spectrogram import SpectrogramSettings
 from rlxweb.jobs.recording_analysis import analyse_file
 from rlxweb.jobs.recording_spectrogram import SpectrogramJob

@@ -17,7 +17,7 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
-from rlxweb.errors import DTypeError, NotFinite, RlxError, ShapeError, UsageError
+from rlxweb.core.errors import DTypeError, NotFinite, RlxError, ShapeError, UsageError
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage
 from tests.run_in_threads import run_in_event_loop

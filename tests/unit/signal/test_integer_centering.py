@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.adc_samples import Digital
-from rlxweb.device import Device
-from rlxweb.errors import DTypeError, ShapeError, UsageError
+from rlxweb.core.adc_samples import Digital
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DTypeError, ShapeError, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.welch_spec import WelchSpec

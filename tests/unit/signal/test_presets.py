@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.host.welch_spectrum import frequencies, welch_power
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_request import PRESETS

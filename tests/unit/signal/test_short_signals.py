@@ -16,7 +16,7 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
-from rlxweb.errors import RlxError
+from rlxweb.core.errors import RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.signal.local_maxima import local_maxima

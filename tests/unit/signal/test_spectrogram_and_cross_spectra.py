@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.signal.tests import test_spectral as scipys
 
 import rlxweb as rlx
-from rlxweb.errors import (
+from rlxweb.core.errors import (
     DTypeError,
     EnvironmentWarning,
     NotFinite,

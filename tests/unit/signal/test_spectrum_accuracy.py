@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.errors import Inexact
+from rlxweb.core.errors import Inexact
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.decimate_rows import decimation_kernels
 from rlxweb.host.welch_kernel_cache import welch_kernels

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.errors import NotFinite, RlxError, ShapeError, Unsupported, UsageError
+from rlxweb.core.errors import NotFinite, RlxError, ShapeError, Unsupported, UsageError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.run_in_threads import run_in_event_loop
 from tests.unit.signal.device_comparison import adapter_arguments, assert_close

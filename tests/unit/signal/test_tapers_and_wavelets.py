@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.signal import windows
 
 import rlxweb as rlx
-from rlxweb.errors import NotFinite, RlxError, UsageError
+from rlxweb.core.errors import NotFinite, RlxError, UsageError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import tapers
 from rlxweb.signal.tapers import dpss

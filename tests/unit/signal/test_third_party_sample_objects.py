@@ -16,7 +16,7 @@ import pytest
 import xarray as xr
 
 import rlxweb as rlx
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from tests.run_in_threads import run_in_event_loop
 
 FS = 250.0

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from rlxweb.calibration.profitability import ProfitabilityPolicy
 from rlxweb.choose.choice_by_rlx_constants import seed_candidates
 from rlxweb.choose.chooser import choose_fastest
+from rlxweb.core.device import Device
+from rlxweb.core.errors import UsageError
 from rlxweb.cost.calibration_record import MeasuredPoint
 from rlxweb.decision.candidate import Candidate
-from rlxweb.device import Device
 from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.errors import UsageError
 from rlxweb.rlx import estimate_welch_peaks_costs
 from rlxweb.signal import welch_engine
 from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb.errors import DTypeError, UsageError
+from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.host.welch_spec import sample_dtype
 from rlxweb.recipes.welch_parameters import segment_count
 from rlxweb.signal.welch_request import WelchRequest

@@ -19,17 +19,17 @@ import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.calibration.profitability import profitability_policy
 from rlxweb.calibration.welch_jobs import SIZE_GRID, welch_jobs
-from rlxweb.cost.welch_model import WelchSize, column_values
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.cost_terms import Terms
-from rlxweb.device import Device
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.errors import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import (
     AdapterMissing,
     DeviceLost,
     GpuTimeout,
     UsageError,
 )
+from rlxweb.cost.welch_model import WelchSize, column_values
+from rlxweb.decision.candidate import Candidate
+from rlxweb.decision.cost_terms import Terms
+from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.strongest_bins import strongest_bins

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import DTypeError
+from rlxweb.core.errors import DTypeError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal.device_stream_average import MAX_FLOAT32_SEGMENTS
 from rlxweb.signal.stream_average import MAX_DEVICE_SEGMENTS

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.signal.windows import get_window, window_names
 
 LENGTHS = (1, 2, 3, 4, 5, 8, 17, 64, 255, 1024)

@@ -15,8 +15,9 @@ import click
 import pytest
 
 import rlxweb
-from rlxweb import cost, devices, errors
+from rlxweb import cost, devices
 from rlxweb.cli.main import cli
+from rlxweb.core import errors
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
 from tests.cli_runners import run_python

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from rlxweb.errors import RecordingWarning
+from rlxweb.core.errors import RecordingWarning
 from rlxweb.io import Group, open_recording
 from tests.cli_runners import ROOT
 from tests.edf_bdf_recordings import write_discontinuous, write_recording

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import GraphFileError, InputError
+from rlxweb.core.errors import GraphFileError, InputError
 from tests.run_in_threads import run_in_event_loop
 from tests.training_demo_loader import training_demo
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.smoke.tab import browser_tab, tab_server
 from rlxweb.smoke.tab.browser_launch import find_browser
 from rlxweb.smoke.tab.package_zip import zip_package

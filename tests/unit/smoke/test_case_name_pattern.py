@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlxweb.errors import UsageError
+from rlxweb.core.errors import UsageError
 from rlxweb.smoke.case_name_pattern import parse_pattern
 from rlxweb.smoke.suite import FAMILIES
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.device import Device
+from rlxweb.core.device import Device
 from rlxweb.smoke import engine_discovery
 from rlxweb.smoke import vulkan_drivers as icd_files
 from rlxweb.smoke.child_process import ChildLimits

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.smoke.known_failure_files import (
     load_known_failures,
     packaged_failures,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlxweb.errors import RecordingError, UsageError
+from rlxweb.core.errors import RecordingError, UsageError
 from rlxweb.smoke.report_comparison import compare_reports
 from rlxweb.smoke.report_reader import read_report
 from tests.unit.smoke.report_factory import make_engine, make_report, make_row

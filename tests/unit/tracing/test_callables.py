@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import TraceError, UsageError
+from rlxweb.core.errors import TraceError, UsageError
 from rlxweb.tracing.numpy_dispatch import REAL_UFUNCS
 
 X = np.linspace(-1.0, 1.0, 6).reshape(2, 3)

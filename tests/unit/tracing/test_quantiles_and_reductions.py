@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import TraceError
+from rlxweb.core.errors import TraceError
 
 INF, NAN = np.inf, np.nan
 METHODS = """linear lower higher midpoint nearest inverted_cdf averaged_inverted_cdf

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import InputError, NotFinite, UsageError
+from rlxweb.core.errors import InputError, NotFinite, UsageError
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram, cheapest_program
 from rlxweb.signal.learned.pruning import (
     Pruning,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.errors import GraphFileError
+from rlxweb.core.errors import GraphFileError
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned import transform_file
 from rlxweb.signal.learned.gated_fft import exact_program

@@ -13,7 +13,7 @@ from functools import lru_cache, wraps
 from itertools import islice
 from typing import Generic, ParamSpec, TypeVar
 
-from rlxweb.fork_safety import ForkSafeLock
+from rlxweb.core.fork_safety import ForkSafeLock
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from rlxweb.array_coercion import as_array
-from rlxweb.errors import DTypeError, NotFinite, ShapeError, UsageError
+from rlxweb.core.array_coercion import as_array
+from rlxweb.core.errors import DTypeError, NotFinite, ShapeError, UsageError
 
 MAX_BITS: Final = 24
 """float32 represents every integer of this many bits, and the difference of any two."""

@@ -14,7 +14,7 @@ import sys
 from pathlib import PureWindowsPath
 from typing import BinaryIO, Final, Protocol
 
-from rlxweb.errors import RlxError, shown
+from rlxweb.core.errors import RlxError, shown
 
 NOT_REGULAR: Final = "not a regular file"
 _REFERENCE_RULE: Final = (

@@ -26,9 +26,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
-from rlxweb.fork_safety import ForkSafeLock
-from rlxweb.lazy_names import load_provider
-from rlxweb.printable import abbreviate, printable
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.lazy_names import load_provider
+from rlxweb.core.printable import abbreviate, printable
 
 DEADLINE_S: Final = 30.0
 """Seconds within which a library must load and open its devices."""
@@ -41,13 +41,13 @@ MAX_STORED_RESULTS: Final = 64
 _STARTED: Final = b"started\n"
 _OPENED: Final = b"opened\n"
 _DONE: Final = b"done\n"
-_ROOT: Final = str(Path(__file__).resolve().parents[1])
+_ROOT: Final = str(Path(__file__).resolve().parents[2])
 # JAX would take three quarters of a GPU's memory as soon as it sees one. The alarm ends
 # a child whose parent was killed, even one that holds Python's lock.
 _CHILD_PROGRAM: Final = """import json, os, sys
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 sys.path[:] = json.loads(sys.argv[1])
-from rlxweb.library_crash_probe import run_child
+from rlxweb.core.library_crash_probe import run_child
 run_child(*sys.argv[2:])"""
 _DRIVER_FILES: Final = (
     "/proc/driver/nvidia/version",
@@ -126,7 +126,7 @@ def _cache_key(module: str, function: str, *args: str) -> str:
     """Return the cache key of a result: library, drivers, loader settings,
     interpreter.
     """
-    from rlxweb.required_library_versions import installed_version
+    from rlxweb.core.required_library_versions import installed_version
 
     versions = map(installed_version, ("rlxweb", module.partition(".")[0]))
     parts: list[object] = [function, *args, sys.executable, sys.version, *versions]
@@ -292,7 +292,7 @@ def _write_cache(key: str, result: ProbeResult) -> None:
     path = _cache_path()
     if path is None:
         return
-    from rlxweb.atomic_file import atomic_path
+    from rlxweb.core.atomic_file import atomic_path
 
     results = {**_read_cache(), key: result}
     newest = sorted(results, key=lambda name: results[name].unix_s)[

@@ -47,7 +47,7 @@ def load_published(module: str, name: str) -> Any:
     if source_module is None:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     import_module(
-        "rlxweb.fork_safety"
+        "rlxweb.core.fork_safety"
     )  # a fork that comes meanwhile waits for what follows
     value = getattr(import_module(source_module), name)
     setattr(sys.modules[module], name, value)  # the next look-up finds it at once

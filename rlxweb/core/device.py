@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
-from rlxweb.errors import UnknownDevice, UsageError, did_you_mean, shown
-from rlxweb.lazy_names import load_provider
+from rlxweb.core.errors import UnknownDevice, UsageError, did_you_mean, shown
+from rlxweb.core.lazy_names import load_provider
 
 T = TypeVar("T")
 

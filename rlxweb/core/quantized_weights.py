@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.errors import AttributeRefused, DTypeError, ShapeError
+from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
 
 Array = NDArray[Any]
 BITS = (2, 4, 8)

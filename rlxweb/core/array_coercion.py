@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.argument_hints import Advice
-from rlxweb.bfloat16 import as_bfloat16, from_torch_bfloat16, is_bfloat16
-from rlxweb.errors import DTypeError, RlxError
+from rlxweb.core.argument_hints import Advice
+from rlxweb.core.bfloat16 import as_bfloat16, from_torch_bfloat16, is_bfloat16
+from rlxweb.core.errors import DTypeError, RlxError
 
 Array = npt.NDArray[Any]
 
@@ -260,9 +260,12 @@ def _non_numeric_error(value: Any, array: Array) -> DTypeError:
             _KIND_HINTS[kind],
         )
     if is_bfloat16(array.dtype):
-        hint = "convert it: rlxweb.bfloat16.to_float32(rlxweb.bfloat16.as_bfloat16(x))"
+        hint = (
+            "convert it: rlxweb.core.bfloat16.to_float32("
+            "rlxweb.core.bfloat16.as_bfloat16(x))"
+        )
         if array is value:
-            hint = "convert it: rlxweb.bfloat16.to_float32(x)"
+            hint = "convert it: rlxweb.core.bfloat16.to_float32(x)"
         rule = "bfloat16 is not supported here"
         return _array_error("got an array of dtype bfloat16", hint, rule)
     if array.dtype.names:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from rlxweb.errors import UsageError, did_you_mean, shown
+from rlxweb.core.errors import UsageError, did_you_mean, shown
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

@@ -20,8 +20,8 @@ from io import TextIOBase
 from pathlib import Path
 from typing import IO
 
-from rlxweb.errors import NotWritten, RecordingError, RlxError, UsageError, shown
-from rlxweb.output_streams import copy_spool_to_stream, is_stream, open_spool
+from rlxweb.core.errors import NotWritten, RecordingError, RlxError, UsageError, shown
+from rlxweb.core.output_streams import copy_spool_to_stream, is_stream, open_spool
 
 _temporary_paths: set[Path] = set()
 """Temporary files of this process that are not yet renamed to their targets."""
