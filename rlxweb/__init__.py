@@ -17,8 +17,6 @@ from rlxweb.core.lazy_names import (
 )
 
 if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
-    from rlxweb.choose.device_report import device_report as device_report
-    from rlxweb.choose.resolve import fastest_device_for as fastest_device_for
     from rlxweb.core.adc_samples import Digital as Digital
     from rlxweb.core.device import Device as Device
     from rlxweb.core.device import parse_device as parse_device
@@ -27,13 +25,6 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.core.quantized_weights import Quantized as Quantized
     from rlxweb.core.quantized_weights import dequantize as dequantize
     from rlxweb.core.quantized_weights import quantize as quantize
-    from rlxweb.devices.availability import DeviceCandidate as DeviceCandidate
-    from rlxweb.devices.availability import available_devices as available_devices
-    from rlxweb.devices.availability import backends_manifest as backends_manifest
-    from rlxweb.devices.availability import is_available as is_available
-    from rlxweb.devices.availability import open_async as open_async
-    from rlxweb.devices.policy import DevicePolicy as DevicePolicy
-    from rlxweb.graphfile.safetensors_weights import load_weights as load_weights
     from rlxweb.io.recording_reader import read as read
     from rlxweb.ir.dtype import DType as DType
     from rlxweb.ir.graph import Graph as Graph
@@ -48,11 +39,22 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.runtime.device_array import put_async as put_async
     from rlxweb.runtime.device_benchmark import DeviceBenchResult as DeviceBenchResult
     from rlxweb.runtime.graph_devices import GraphDevices as GraphDevices
+    from rlxweb.runtime.graph_files.safetensors_weights import (
+        load_weights as load_weights,
+    )
     from rlxweb.runtime.loaded_graph import LoadedGraph as LoadedGraph
     from rlxweb.runtime.loaded_graph import load as load
     from rlxweb.runtime.profile import Profile as Profile
     from rlxweb.runtime.session import Session as Session
     from rlxweb.runtime.throttle_aware_router import DeviceRouter as DeviceRouter
+    from rlxweb.select.availability import DeviceCandidate as DeviceCandidate
+    from rlxweb.select.availability import available_devices as available_devices
+    from rlxweb.select.availability import backends_manifest as backends_manifest
+    from rlxweb.select.availability import is_available as is_available
+    from rlxweb.select.availability import open_async as open_async
+    from rlxweb.select.device_report import device_report as device_report
+    from rlxweb.select.policy import DevicePolicy as DevicePolicy
+    from rlxweb.select.resolve import fastest_device_for as fastest_device_for
     from rlxweb.signal.aperiodic import aperiodic as aperiodic
     from rlxweb.signal.aperiodic_result import AperiodicFit as AperiodicFit
     from rlxweb.signal.band_power import BandPower as BandPower
@@ -86,41 +88,41 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.signal.welch_peaks import welch_peaks_async as welch_peaks_async
     from rlxweb.signal.welch_peaks_result import WelchPeaks as WelchPeaks
     from rlxweb.signal.welch_stream import WelchStream as WelchStream
-    from rlxweb.tracing.derivatives import grad as grad
-    from rlxweb.tracing.derivatives import jvp as jvp
-    from rlxweb.tracing.derivatives import value_and_grad as value_and_grad
-    from rlxweb.tracing.function import Function as Function
-    from rlxweb.tracing.function import function as function
-    from rlxweb.tracing.gradient_checkpointing import checkpoint as checkpoint
-    from rlxweb.tracing.graph_grad_and_vmap import (
+    from rlxweb.trace.derivatives import grad as grad
+    from rlxweb.trace.derivatives import jvp as jvp
+    from rlxweb.trace.derivatives import value_and_grad as value_and_grad
+    from rlxweb.trace.function import Function as Function
+    from rlxweb.trace.function import function as function
+    from rlxweb.trace.gradient_checkpointing import checkpoint as checkpoint
+    from rlxweb.trace.graph_grad_and_vmap import (
         directional_nth_grad as directional_nth_grad,
     )
-    from rlxweb.tracing.graph_grad_and_vmap import nth_order_grad as nth_order_grad
-    from rlxweb.tracing.jacobians import hvp as hvp
-    from rlxweb.tracing.jacobians import jacfwd as jacfwd
-    from rlxweb.tracing.jacobians import jacrev as jacrev
-    from rlxweb.tracing.nn_namespace import nn as nn
-    from rlxweb.tracing.vmap import vmap as vmap
-    from rlxweb.training.lbfgs import Minimum as Minimum
-    from rlxweb.training.lbfgs import lbfgs as lbfgs
-    from rlxweb.training.loop import Patience as Patience
-    from rlxweb.training.loop import Trained as Trained
-    from rlxweb.training.loop import train as train
-    from rlxweb.training.optimizers import SGD as SGD
-    from rlxweb.training.optimizers import Adam as Adam
-    from rlxweb.training.optimizers import AdamW as AdamW
+    from rlxweb.trace.graph_grad_and_vmap import nth_order_grad as nth_order_grad
+    from rlxweb.trace.jacobians import hvp as hvp
+    from rlxweb.trace.jacobians import jacfwd as jacfwd
+    from rlxweb.trace.jacobians import jacrev as jacrev
+    from rlxweb.trace.nn_namespace import nn as nn
+    from rlxweb.trace.training.lbfgs import Minimum as Minimum
+    from rlxweb.trace.training.lbfgs import lbfgs as lbfgs
+    from rlxweb.trace.training.loop import Patience as Patience
+    from rlxweb.trace.training.loop import Trained as Trained
+    from rlxweb.trace.training.loop import train as train
+    from rlxweb.trace.training.optimizers import SGD as SGD
+    from rlxweb.trace.training.optimizers import Adam as Adam
+    from rlxweb.trace.training.optimizers import AdamW as AdamW
+    from rlxweb.trace.vmap import vmap as vmap
 
 _PUBLIC_NAMES = {
-    "rlxweb.choose.device_report": "device_report",
-    "rlxweb.choose.resolve": "fastest_device_for",
+    "rlxweb.select.device_report": "device_report",
+    "rlxweb.select.resolve": "fastest_device_for",
     "rlxweb.core.device": "Device parse_device parse_device_list",
-    "rlxweb.devices.availability": (
+    "rlxweb.select.availability": (
         "DeviceCandidate available_devices backends_manifest is_available open_async"
     ),
-    "rlxweb.devices.policy": "DevicePolicy",
+    "rlxweb.select.policy": "DevicePolicy",
     "rlxweb.core.adc_samples": "Digital",
     "rlxweb.core.errors": "RlxError",
-    "rlxweb.graphfile.safetensors_weights": "load_weights",
+    "rlxweb.runtime.graph_files.safetensors_weights": "load_weights",
     "rlxweb.io.recording_reader": "read",
     "rlxweb.ir.symbolic_dim": "Dim",
     "rlxweb.ir.dtype": "DType",
@@ -158,29 +160,29 @@ _PUBLIC_NAMES = {
     "rlxweb.signal.welch_peaks": "welch_peaks welch_peaks_async",
     "rlxweb.signal.stream_frame": "StreamFrame",
     "rlxweb.signal.welch_stream": "WelchStream",
-    "rlxweb.tracing.derivatives": "grad jvp value_and_grad",
-    "rlxweb.tracing.function": "Function function",
-    "rlxweb.tracing.jacobians": "hvp jacfwd jacrev",
-    "rlxweb.tracing.vmap": "vmap",
-    "rlxweb.tracing.graph_grad_and_vmap": "directional_nth_grad nth_order_grad",
-    "rlxweb.tracing.nn_namespace": "nn",
-    "rlxweb.tracing.gradient_checkpointing": "checkpoint",
-    "rlxweb.training.lbfgs": "Minimum lbfgs",
-    "rlxweb.training.loop": "Patience Trained train",
-    "rlxweb.training.optimizers": "Adam AdamW SGD",
+    "rlxweb.trace.derivatives": "grad jvp value_and_grad",
+    "rlxweb.trace.function": "Function function",
+    "rlxweb.trace.jacobians": "hvp jacfwd jacrev",
+    "rlxweb.trace.vmap": "vmap",
+    "rlxweb.trace.graph_grad_and_vmap": "directional_nth_grad nth_order_grad",
+    "rlxweb.trace.nn_namespace": "nn",
+    "rlxweb.trace.gradient_checkpointing": "checkpoint",
+    "rlxweb.trace.training.lbfgs": "Minimum lbfgs",
+    "rlxweb.trace.training.loop": "Patience Trained train",
+    "rlxweb.trace.training.optimizers": "Adam AdamW SGD",
 }
 _PUBLIC_DEVICES_NAMES = {
-    "rlxweb.choose.fallback": "run_with_fallback",
-    "rlxweb.choose.device_report": "device_report",
-    "rlxweb.choose.resolve": (
+    "rlxweb.select.fallback": "run_with_fallback",
+    "rlxweb.select.device_report": "device_report",
+    "rlxweb.select.resolve": (
         "devices_for fastest_device_for resolve_device resolve_device_chain "
         "supports_graph"
     ),
     "rlxweb.core.device": "Device fastest_among parse_device parse_device_list",
-    "rlxweb.devices.availability": (
+    "rlxweb.select.availability": (
         "DeviceCandidate available_devices backends_manifest is_available"
     ),
-    "rlxweb.devices.policy": (
+    "rlxweb.select.policy": (
         "DevicePickStrategy DevicePolicy device_chain_from_env device_from_env"
     ),
     "rlxweb.core.errors": "DeviceFallbackError",
@@ -197,15 +199,15 @@ publish_names("rlxweb.devices", _PUBLIC_DEVICES_NAMES)
 register_providers(
     {
         "FAMILIES": "rlxweb.ops.register_builtin_ops",  # importing it registers all ops
-        "cache_folder": "rlxweb.calibration.cache_folder",
-        "jit_mode_from_env": "rlxweb.devices.policy",
-        "loader_environment": "rlxweb.devices.policy",
-        "read_json": "rlxweb.calibration.cache_folder",
-        "fastest_device_for": "rlxweb.choose.resolve",
+        "cache_folder": "rlxweb.select.calibration.cache_folder",
+        "jit_mode_from_env": "rlxweb.select.policy",
+        "loader_environment": "rlxweb.select.policy",
+        "read_json": "rlxweb.select.calibration.cache_folder",
+        "fastest_device_for": "rlxweb.select.resolve",
         "plot_result": "rlxweb.plot.plot_dispatch",
         "extra_labels": "rlxweb.backends.registry",
-        "record_for": "rlxweb.calibration.engine_calibration_lookup",
-        "save_graph": "rlxweb.graphfile.graph_writer",
+        "record_for": "rlxweb.select.calibration.engine_calibration_lookup",
+        "save_graph": "rlxweb.runtime.graph_files.graph_writer",
         "find_row": "rlxweb.backends.registry",
     }
 )

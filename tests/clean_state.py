@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 
 from rlxweb.backends.pool import pool
-from rlxweb.calibration import cache_folder
-from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.calibration.observed_run_corrections import corrections
-from rlxweb.calibration.profitability import profitability_policy
-from rlxweb.choose.device_pick_cache import recent_picks
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.op import Op, registry
+from rlxweb.select.calibration import cache_folder
+from rlxweb.select.calibration.calibration_store import calibration_store
+from rlxweb.select.calibration.observed_run_corrections import corrections
+from rlxweb.select.calibration.profitability import profitability_policy
+from rlxweb.select.device_pick_cache import recent_picks
 from tests.fake_gpu_port import FakePort
 
 FREEZE_AFTER_MODULES = 200

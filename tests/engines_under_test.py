@@ -30,7 +30,7 @@ from rlxweb.backends.reference_comparison import (
 from rlxweb.backends.torch_backend import open_torch
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_pipeline_cache import PipelineCache
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import Limits
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferUsage, Command

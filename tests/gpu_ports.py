@@ -16,7 +16,7 @@ import pytest
 
 from rlxweb import Graph
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import (
     AdapterMissing,
     DeviceError,

@@ -12,8 +12,8 @@ from rlxweb.backends.array import array_target
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.registry import Row
-from rlxweb.compile.plan import Plan
-from rlxweb.compile.target import Target
+from rlxweb.compiler.plan import Plan
+from rlxweb.compiler.target import Target
 from rlxweb.ir.dtype import DType
 
 

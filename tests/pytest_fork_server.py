@@ -45,11 +45,11 @@ PRELOADED_MODULES = (
     *(
         "rlxweb.cli.welch_command",
         "rlxweb.backends.cpu",
-        "rlxweb.calibration.engine_calibration_lookup",
+        "rlxweb.select.calibration.engine_calibration_lookup",
     ),
-    *("rlxweb.choose.device_report", "rlxweb.host.numpy_op_variants"),
+    *("rlxweb.select.device_report", "rlxweb.host.numpy_op_variants"),
     *("dask.cli", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"),
-    *("rlxweb.dask.cluster_clients", "rlxweb.dask.recordings"),
+    *("rlxweb.batch.cluster.cluster_clients", "rlxweb.batch.cluster.recordings"),
     "wgpu.backends.wgpu_native",
 )
 """Modules that the server imports, as far as they are installed.

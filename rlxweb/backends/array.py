@@ -44,8 +44,8 @@ from rlxweb.backends.protocol import (
     require_own_program,
 )
 from rlxweb.backends.timed_run_result import TimedRun
-from rlxweb.compile.plan import Plan, PlanStep
-from rlxweb.compile.target import Target
+from rlxweb.compiler.plan import Plan, PlanStep
+from rlxweb.compiler.target import Target
 from rlxweb.core.cancellation import cancellation_check
 from rlxweb.core.errors import OutOfMemory
 from rlxweb.host.numpy_op_variants import ArrayVariant

@@ -65,7 +65,7 @@ from rlxweb.backends.wasm_web_worker_matmul import (
     SharedMatmul,
     shared_region_cache,
 )
-from rlxweb.compile.plan import Plan, PlanStep
+from rlxweb.compiler.plan import Plan, PlanStep
 from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.host.numpy_op_variants import NUMPY_VARIANTS, ArrayVariant
 from rlxweb.host.numpy_pooling import POOL_VARIANTS as POOLS

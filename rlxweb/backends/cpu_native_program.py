@@ -38,7 +38,7 @@ from rlxweb.backends.native_program_builder import (
     NativeProgramBuilder,
     ProgramFunctions,
 )
-from rlxweb.compile.plan import Plan, PlanStep
+from rlxweb.compiler.plan import Plan, PlanStep
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry

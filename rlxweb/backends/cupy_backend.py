@@ -26,7 +26,7 @@ from rlxweb.backends.array_library_import import (
 from rlxweb.backends.cupy_elementwise_codegen import build_region_kernel
 from rlxweb.backends.cupy_kernel_variants import cupy_variants
 from rlxweb.backends.protocol import Backend, DeviceBuffer
-from rlxweb.compile.plan import PlanStep
+from rlxweb.compiler.plan import PlanStep
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

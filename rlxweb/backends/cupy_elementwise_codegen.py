@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlxweb.compile.plan import PlanStep
+from rlxweb.compiler.plan import PlanStep
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 

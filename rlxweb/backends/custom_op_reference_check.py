@@ -26,8 +26,8 @@ from rlxweb.backends.reference_comparison import (
     reference_outputs,
     single_op_graph,
 )
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.rewrites import eliminate_dead_nodes
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.compiler.rewrites import eliminate_dead_nodes
 from rlxweb.core.errors import Disagrees, RlxError
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr, HostOnly

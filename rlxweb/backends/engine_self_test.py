@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.protocol import Array, Backend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.ir.graph import Graph
 

@@ -33,8 +33,8 @@ from rlxweb.gpu.async_lock import AsyncLock
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
 
-    from rlxweb.compile.plan import Plan
-    from rlxweb.compile.target import Target
+    from rlxweb.compiler.plan import Plan
+    from rlxweb.compiler.target import Target
     from rlxweb.core.limits import Limits
     from rlxweb.cost.autotune_result import AutotuneResult
     from rlxweb.ir.op import Attrs, Op, TensorType, Types

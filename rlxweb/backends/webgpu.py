@@ -54,8 +54,8 @@ from rlxweb.backends.webgpu_program import (
 )
 from rlxweb.backends.webgpu_timed_run import time_program
 from rlxweb.backends.webgpu_warm_up import PipelineWarmUp
-from rlxweb.compile.plan import Plan
-from rlxweb.compile.target import Target
+from rlxweb.compiler.plan import Plan
+from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DeviceLost, SessionClosed
 from rlxweb.core.limits import Limits
 from rlxweb.cost.autotune_result import AutotuneResult

@@ -33,7 +33,7 @@ from rlxweb.backends.webgpu_dtype_demotion import (
 )
 from rlxweb.backends.webgpu_input_bindings import BufferPlacement
 from rlxweb.backends.webgpu_program import OutputLocation
-from rlxweb.compile.plan import DemotedValue, Plan
+from rlxweb.compiler.plan import DemotedValue, Plan
 from rlxweb.core.errors import DeviceLost, GraphError, SessionClosed
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.core.limits import Limits

@@ -2,7 +2,7 @@
 values.
 
 A plan says between which values an input may lie so that all that is computed of it
-fits (`compile/dtype_demotion.py`). One that lies elsewhere is an error with its place
+fits (`compiler/dtype_demotion.py`). One that lies elsewhere is an error with its place
 before anything is computed; what comes back is widened again. Knows no buffers.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlxweb.backends.protocol import Array
-from rlxweb.compile.plan import DemotedValue, Plan
+from rlxweb.compiler.plan import DemotedValue, Plan
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import DTypeError
 from rlxweb.ir.dtype import DType

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from rlxweb.compile.plan import PlanStep
+from rlxweb.compiler.plan import PlanStep
 from rlxweb.core.device import Device
 from rlxweb.core.errors import LimitExceeded
 from rlxweb.core.limits import Limits

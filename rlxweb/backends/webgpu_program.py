@@ -26,7 +26,7 @@ from rlxweb.backends.webgpu_buffers import (
 from rlxweb.backends.webgpu_dtype_demotion import demoted_dtype, widen_output
 from rlxweb.backends.webgpu_input_bindings import BoundCommands, InputBindings
 from rlxweb.backends.webgpu_kernel_selection import KernelSelector
-from rlxweb.compile.plan import Plan, PlanOperand, PlanStep
+from rlxweb.compiler.plan import Plan, PlanOperand, PlanStep
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import IndexRefused, RlxError, Unsupported
 from rlxweb.core.limits import Limits

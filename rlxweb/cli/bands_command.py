@@ -7,6 +7,14 @@ from typing import Any
 
 import click
 
+from rlxweb.batch.recording_analysis import check_device
+from rlxweb.batch.recording_band_power import (
+    BandRequest,
+    FileBands,
+    compute_bands,
+    lowest_edge,
+)
+from rlxweb.batch.settings import Settings
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import VALUE_OPTIONS, pop_bands_request
 from rlxweb.cli.bands_outputs import BandsOutputs
@@ -19,14 +27,6 @@ from rlxweb.cli.plot_options import DARK_OPTION, pop_plot_style
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention
 from rlxweb.core.errors import UsageError
-from rlxweb.jobs.recording_analysis import check_device
-from rlxweb.jobs.recording_band_power import (
-    BandRequest,
-    FileBands,
-    compute_bands,
-    lowest_edge,
-)
-from rlxweb.jobs.settings import Settings
 from rlxweb.signal.band_power import BAND_PRESETS, MIN_CYCLES, BandsLike
 
 MIN_SEGMENT_S = 4.0

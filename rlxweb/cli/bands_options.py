@@ -11,9 +11,9 @@ from typing import Any
 import click
 import numpy as np
 
+from rlxweb.batch.recording_band_power import BandRequest, default_fit_range
 from rlxweb.cli.options import Decorator, combine_options
 from rlxweb.core.errors import UnknownName, UsageError, did_you_mean, shown
-from rlxweb.jobs.recording_band_power import BandRequest, default_fit_range
 from rlxweb.signal.band_power import BAND_PRESETS, BandsLike
 
 

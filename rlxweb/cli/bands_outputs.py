@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from rlxweb.batch.recording_band_power import BandRequest, FileBands
+from rlxweb.batch.run_record_entries import epochs_entry, path_text, timing_entry
 from rlxweb.cli.bands_plot import write_bands_picture
 from rlxweb.cli.batch import AnalysisBatchResult
 from rlxweb.cli.json_documents import (
@@ -30,8 +32,6 @@ from rlxweb.io.parquet_tables import (
     require_pyarrow,
     write_parquet,
 )
-from rlxweb.jobs.recording_band_power import BandRequest, FileBands
-from rlxweb.jobs.run_record_entries import epochs_entry, path_text, timing_entry
 
 SCHEMA = "rlxweb.bands/1"
 COLUMNS = (

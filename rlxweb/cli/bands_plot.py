@@ -9,6 +9,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
+from rlxweb.batch.recording_band_power import FileBands, GroupBands
 from rlxweb.cli.console import format_count
 from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
 from rlxweb.cli.welch_plot import (
@@ -18,7 +19,6 @@ from rlxweb.cli.welch_plot import (
     warn_missing_glyphs,
     write_figure,
 )
-from rlxweb.jobs.recording_band_power import FileBands, GroupBands
 from rlxweb.plot.aperiodic_panels import draw_exponents, draw_peaks_above_aperiodic
 from rlxweb.plot.band_bars import (
     band_labels,

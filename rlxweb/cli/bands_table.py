@@ -10,6 +10,7 @@ from math import isfinite
 
 from rich.console import Console
 
+from rlxweb.batch.recording_band_power import FileBands, GroupBands
 from rlxweb.cli.console import format_count, print_lines
 from rlxweb.cli.peaks_text_table import (
     MAX_SHOWN_CHANNELS,
@@ -18,7 +19,6 @@ from rlxweb.cli.peaks_text_table import (
     format_columns,
 )
 from rlxweb.core.printable import abbreviate, escape_unencodable, printable
-from rlxweb.jobs.recording_band_power import FileBands, GroupBands
 from rlxweb.results.power_units import frequency_decimals
 
 _MAX_NAME_LENGTH = 24

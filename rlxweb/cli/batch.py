@@ -15,25 +15,25 @@ from typing import Any, Generic, TypeVar
 
 from rich.console import Console
 
+from rlxweb.batch.cluster.device_usage_counts import DeviceShare
+from rlxweb.batch.file_job_protocol import (
+    FileJob,
+    FileRunner,
+    RunProgress,
+    run_sequentially,
+)
+from rlxweb.batch.recording_analysis import AnalysisJob
+from rlxweb.batch.results import Failure, FileOutcome, FileResult
+from rlxweb.batch.resumable_run import ResumableRun
+from rlxweb.batch.run_record_entries import RecordEntry, file_entry
+from rlxweb.batch.settings import Settings
 from rlxweb.cli.console import format_count, print_lines
 from rlxweb.cli.error_messages import format_error
 from rlxweb.cli.recording_paths import resolve_recordings
 from rlxweb.cli.recording_progress import RecordingProgress
 from rlxweb.cli.resumable_results import ResultRetention, list_names
 from rlxweb.core.errors import DeviceLost, NotFinite, RecordingError, RlxError
-from rlxweb.dask.device_usage_counts import DeviceShare
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.jobs.file_job_protocol import (
-    FileJob,
-    FileRunner,
-    RunProgress,
-    run_sequentially,
-)
-from rlxweb.jobs.recording_analysis import AnalysisJob
-from rlxweb.jobs.results import Failure, FileOutcome, FileResult
-from rlxweb.jobs.resumable_run import ResumableRun
-from rlxweb.jobs.run_record_entries import RecordEntry, file_entry
-from rlxweb.jobs.settings import Settings
 
 _KEEP_GOING_HINT = "add --keep-going to process the other recordings"
 

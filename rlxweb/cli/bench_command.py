@@ -18,9 +18,9 @@ from rlxweb.cli.console import make_console, make_progress, print_lines, print_t
 from rlxweb.cli.json_documents import json_document, library_versions
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
 from rlxweb.core.errors import UsageError
-from rlxweb.decision.cost_terms import format_ns
-from rlxweb.devices.device_and_adapter import available_places
+from rlxweb.cost.cost_terms import format_ns
 from rlxweb.io import write_json
+from rlxweb.select.device_and_adapter import available_places
 
 COLUMNS = (
     *("engine", "median", "spread", "GB/s", "TFLOP/s", "of the roof"),

@@ -17,12 +17,6 @@ import rlxweb
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import DeviceBuffer
 from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
-from rlxweb.calibration.engine_calibration_lookup import (
-    is_measuring_allowed,
-    record_for,
-)
-from rlxweb.calibration.stopwatch import Clock, Stopwatch
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.cli.bench_cases import (
     CHECKED_ROWS,
     N_PEAKS,
@@ -30,11 +24,17 @@ from rlxweb.cli.bench_cases import (
     BenchmarkCase,
     NamedArrays,
 )
-from rlxweb.decision.candidate import rank_candidates
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
+from rlxweb.cost.candidate import rank_candidates
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.ir.op import registry
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    is_measuring_allowed,
+    record_for,
+)
+from rlxweb.select.calibration.stopwatch import Clock, Stopwatch
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
+from rlxweb.select.graph_job import GraphJob
 from rlxweb.signal.batch_size_crossover import welch_candidates
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import WelchJob

@@ -11,13 +11,6 @@ from rich.console import Console
 from rich.progress import SpinnerColumn, TimeElapsedColumn
 
 from rlxweb.backends.pool import pool
-from rlxweb.calibration.autotune import AUTOTUNE_S
-from rlxweb.calibration.calibration_store import (
-    calibration_file_name,
-    calibration_store,
-)
-from rlxweb.calibration.engine_calibration_lookup import known_record, measure_now
-from rlxweb.calibration.measure_engine import BUDGET_S
 from rlxweb.cli import options
 from rlxweb.cli.console import (
     TaskDescriptionColumn,
@@ -29,10 +22,20 @@ from rlxweb.cli.console import (
 from rlxweb.cli.json_documents import json_document
 from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.cost_terms import format_ns
 from rlxweb.cost.work_kinds import point_rate
-from rlxweb.decision.cost_terms import format_ns
-from rlxweb.devices.device_and_adapter import DevicePlace, available_places, parse_place
 from rlxweb.io import write_json
+from rlxweb.select.calibration.autotune import AUTOTUNE_S
+from rlxweb.select.calibration.calibration_store import (
+    calibration_file_name,
+    calibration_store,
+)
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    known_record,
+    measure_now,
+)
+from rlxweb.select.calibration.measure_engine import BUDGET_S
+from rlxweb.select.device_and_adapter import DevicePlace, available_places, parse_place
 
 SCHEMA = "rlxweb.calibrate/1"
 

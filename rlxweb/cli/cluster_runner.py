@@ -18,14 +18,14 @@ from typing import Any
 import click
 from rich.console import Console
 
+from rlxweb.batch.cluster.device_usage_counts import DeviceTally
+from rlxweb.batch.file_job_protocol import AnalysisOutcome, analyse_sequentially
+from rlxweb.batch.results import FileResult
+from rlxweb.batch.settings import Settings
 from rlxweb.cli.console import format_count, print_lines
 from rlxweb.core.device import is_auto, parse_device
 from rlxweb.core.errors import RecordingWarning, UsageError
-from rlxweb.dask.device_usage_counts import DeviceTally
 from rlxweb.io.url_parsing_and_redaction import is_url
-from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
-from rlxweb.jobs.results import FileResult
-from rlxweb.jobs.settings import Settings
 
 INSTALL_COMMAND = 'pip install "rlxweb[dask]"'
 
@@ -70,7 +70,7 @@ class ClusterRunner:
         existing = [file for file in files if file not in missing]
         if not existing:
             return
-        from rlxweb.dask.recordings import spread
+        from rlxweb.batch.cluster.recordings import spread
 
         notify = partial(print_lines, self.err, style="dim")
         with ExitStack() as stack:
@@ -122,7 +122,7 @@ class ClusterRunner:
         self, notify: Callable[[str], object], n_files: int
     ) -> AbstractContextManager[Any]:
         """Connect to the scheduler, or start local workers."""
-        from rlxweb.dask.cluster_clients import connect_to_scheduler, local
+        from rlxweb.batch.cluster.cluster_clients import connect_to_scheduler, local
 
         if self.scheduler is not None:
             return connect_to_scheduler(self.scheduler, notify)
@@ -159,7 +159,7 @@ def make_cluster_runner(
             "processes",
         )
     try:
-        import rlxweb.dask.recordings  # noqa: F401  # it brings Dask
+        import rlxweb.batch.cluster.recordings  # noqa: F401  # it brings Dask
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] == "rlxweb":
             raise

@@ -14,6 +14,13 @@ from typing import IO, Any
 import click
 from rich.console import Console
 
+from rlxweb.batch.recording_conversion import (
+    ConversionJob,
+    ConversionResult,
+    output_exists_error,
+)
+from rlxweb.batch.run_record_entries import path_text, timing_entry
+from rlxweb.batch.settings import build_open_options
 from rlxweb.cli import options
 from rlxweb.cli.batch import BatchResult, make_file_runner, run_files
 from rlxweb.cli.console import format_count, make_console, print_lines
@@ -29,13 +36,6 @@ from rlxweb.io.formats import WRITERS
 from rlxweb.io.recording_writer import Written, check_format_options, choose_format
 from rlxweb.io.url_parsing_and_redaction import is_url, url_file_name
 from rlxweb.io.write_job import WrittenChannel
-from rlxweb.jobs.recording_conversion import (
-    ConversionJob,
-    ConversionResult,
-    output_exists_error,
-)
-from rlxweb.jobs.run_record_entries import path_text, timing_entry
-from rlxweb.jobs.settings import build_open_options
 
 SCHEMA = "rlxweb.convert/1"
 _TARGETS_PER_CHECK = 100

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from rlxweb.batch.recording_analysis import check_device
+from rlxweb.batch.settings import Settings
 from rlxweb.cli import options
 from rlxweb.cli.console import make_console, print_lines
 from rlxweb.cli.output_files import uses_stdout
@@ -24,8 +26,6 @@ from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.core.atomic_file import error_reason
 from rlxweb.core.errors import RecordingError
 from rlxweb.io import open_recording, write_demo_recording
-from rlxweb.jobs.recording_analysis import check_device
-from rlxweb.jobs.settings import Settings
 
 # Two seconds per segment: half a hertz per bin at any rate.
 SEGMENT_S = 2.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
+from rlxweb.batch.epoch_options import EPOCH_GROUPINGS, EpochOptions
 from rlxweb.cli.options import Decorator, choice_option, combine_options, value_option
 from rlxweb.core.errors import UsageError
-from rlxweb.jobs.epoch_options import EPOCH_GROUPINGS, EpochOptions
 
 EPOCH_OPTIONS: Decorator = combine_options(
     value_option(

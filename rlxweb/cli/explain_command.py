@@ -10,24 +10,24 @@ import click
 import numpy as np
 from rich.console import Console
 
-from rlxweb.calibration.engine_calibration_lookup import known_record
-from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.choose.choice_by_rlx_constants import seed_candidates
-from rlxweb.choose.chooser import fastest_of
+from rlxweb.batch.settings import Settings, group_sample_type, group_spec
 from rlxweb.cli import options
 from rlxweb.cli.console import format_count, make_console, print_lines
 from rlxweb.cli.json_documents import json_document
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError, UsageError
-from rlxweb.decision.candidate import comparison_text, rank_candidates
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.explain import explain_decision, explain_json
-from rlxweb.devices.device_and_adapter import DevicePlace, available_places, engine_key
+from rlxweb.cost.candidate import comparison_text, rank_candidates
+from rlxweb.cost.decision import Decision
+from rlxweb.cost.explain import explain_decision, explain_json
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import open_recording, write_json
-from rlxweb.jobs.settings import Settings, group_sample_type, group_spec
+from rlxweb.select.calibration.engine_calibration_lookup import known_record
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.choice_by_rlx_constants import seed_candidates
+from rlxweb.select.chooser import fastest_of
+from rlxweb.select.device_and_adapter import DevicePlace, available_places, engine_key
 from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import STRATEGIES, WelchJob, engine_for_candidate

@@ -11,6 +11,9 @@ from typing import IO, Any
 import click
 from rich.console import Console
 
+from rlxweb.batch.recording_description import file_description
+from rlxweb.batch.results import Failure
+from rlxweb.batch.run_record_entries import RecordEntry, path_text
 from rlxweb.cli import options
 from rlxweb.cli.console import format_count, make_console, print_lines, print_table
 from rlxweb.cli.error_messages import format_error
@@ -28,9 +31,6 @@ from rlxweb.core.errors import RecordingWarning, RlxError
 from rlxweb.core.printable import abbreviate, printable
 from rlxweb.io import Annotation, open_recording, write_csv, write_json
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.jobs.recording_description import file_description
-from rlxweb.jobs.results import Failure
-from rlxweb.jobs.run_record_entries import RecordEntry, path_text
 
 SCHEMA = "rlxweb.info/1"
 CSV_COLUMNS = ("file", "onset_s", "duration_s", "text")

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from rlxweb.jobs.results import Failure
-from rlxweb.jobs.run_record_entries import RecordEntry, failures_entry
+from rlxweb.batch.results import Failure
+from rlxweb.batch.run_record_entries import RecordEntry, failures_entry
 
 REPORTED_LIBRARIES = ("numpy", "wgpu")
 

@@ -11,6 +11,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from rlxweb.batch.run_record_entries import path_text
+from rlxweb.batch.settings import Settings, build_open_options
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import parse_frequency_range
 from rlxweb.cli.batch import SkippedChannels
@@ -38,8 +40,6 @@ from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import NotFinite, RlxError, UsageError
 from rlxweb.io import Group, check_finite, open_recording, write_json
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.jobs.run_record_entries import path_text
-from rlxweb.jobs.settings import Settings, build_open_options
 from rlxweb.signal.learned.gated_fft import stage_count
 from rlxweb.signal.learned.learn import (
     DEFAULT_PRICE,

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from rlxweb.cli.console import print_lines
 from rlxweb.core.errors import UsageError
+from rlxweb.export.open_in_browser import open_in_browser
 from rlxweb.live.continuous_analysis import LiveUpdate
 from rlxweb.live.live_page_server import LivePageServer
 from rlxweb.live.source import StreamInfo
-from rlxweb.pages.open_in_browser import open_in_browser
 from rlxweb.signal.welch_stream import WelchStream
 
 PAGE_UPDATE_INTERVAL_S = 0.1

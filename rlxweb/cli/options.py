@@ -14,10 +14,10 @@ import click
 from rlxweb.backends.registry import engine_labels
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
-from rlxweb.devices.device_and_adapter import DevicePlace, parse_place
 from rlxweb.host.thread_tasks import usable_cpus
 from rlxweb.io.format_reader_interface import ArrayLayout
 from rlxweb.io.url_parsing_and_redaction import is_url, redact_url
+from rlxweb.select.device_and_adapter import DevicePlace, parse_place
 from rlxweb.signal.precision import Precision
 
 K_HELP = "Number of peaks [16, or all bins if there are fewer]."

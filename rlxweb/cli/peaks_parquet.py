@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from rlxweb.batch.run_record_entries import RecordEntry, epochs_cells, path_text
 from rlxweb.cli.batch import AnalysisBatchResult
 from rlxweb.cli.json_documents import library_versions, rlxweb_version
 from rlxweb.core.errors import UsageError
@@ -21,7 +22,6 @@ from rlxweb.io.parquet_tables import (
     require_pyarrow,
     write_parquet,
 )
-from rlxweb.jobs.run_record_entries import RecordEntry, epochs_cells, path_text
 
 SCHEMA = "rlxweb.peaks/1"
 # A group ends with the file in which it reaches this: enough rows to pack well, few

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from rich.cells import cell_len
 from rich.console import Console
 
+from rlxweb.batch.results import FileResult, GroupResult
 from rlxweb.cli.console import format_count, print_lines
 from rlxweb.core.printable import abbreviate, escape_unencodable, printable
-from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.results.power_units import frequency_decimals
 
 MAX_SHOWN_CHANNELS = 32

@@ -20,14 +20,9 @@ from multiprocessing.context import SpawnProcess
 from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
-from rlxweb.cli.termination_signals import process_signals
-from rlxweb.core.atomic_file import remove_temporary_files
-from rlxweb.core.errors import ClusterError, RlxError, WorkerFailed
-from rlxweb.core.library_crash_probe import exit_meaning
-from rlxweb.io.url_parsing_and_redaction import is_url
-from rlxweb.jobs.child_process_tracker import ChildProcessTracker
-from rlxweb.jobs.file_job_protocol import FileJob, RunProgress, run_sequentially
-from rlxweb.jobs.worker_process import (
+from rlxweb.batch.child_process_tracker import ChildProcessTracker
+from rlxweb.batch.file_job_protocol import FileJob, RunProgress, run_sequentially
+from rlxweb.batch.worker_process import (
     ProcessOutcome,
     SampleProgress,
     UnfinishedOutput,
@@ -35,6 +30,11 @@ from rlxweb.jobs.worker_process import (
     remove_unfinished,
     serve_files,
 )
+from rlxweb.cli.termination_signals import process_signals
+from rlxweb.core.atomic_file import remove_temporary_files
+from rlxweb.core.errors import ClusterError, RlxError, WorkerFailed
+from rlxweb.core.library_crash_probe import exit_meaning
+from rlxweb.io.url_parsing_and_redaction import is_url
 
 T = TypeVar("T")
 

@@ -12,6 +12,11 @@ from typing import IO, Any
 import click
 import numpy as np
 
+from rlxweb.batch.channel_group_power import samples_per_block
+from rlxweb.batch.recording_analysis import analyse_file, check_device
+from rlxweb.batch.results import GroupResult
+from rlxweb.batch.settings import Settings
+from rlxweb.batch.stage_timing import StageTimer
 from rlxweb.cli import options
 from rlxweb.cli.console import make_console, make_progress, print_lines
 from rlxweb.cli.json_documents import json_document
@@ -28,17 +33,11 @@ from rlxweb.cli.welch_plot import check_plot, picture_format
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
+from rlxweb.cost.cost_terms import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
-from rlxweb.decision.cost_terms import format_ns
-from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.host.welch_graph import welch_graph
 from rlxweb.io import write_json
 from rlxweb.ir.graph import Node
-from rlxweb.jobs.channel_group_power import samples_per_block
-from rlxweb.jobs.recording_analysis import analyse_file, check_device
-from rlxweb.jobs.results import GroupResult
-from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.stage_timing import StageTimer
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.profile import (
     TABLE_HEADERS,
@@ -49,6 +48,7 @@ from rlxweb.runtime.profile import (
     roofline_text,
 )
 from rlxweb.runtime.session import Session
+from rlxweb.select.device_and_adapter import CPU_PLACE
 
 SCHEMA = "rlxweb.profile/1"
 _FILE_OPTIONS = {

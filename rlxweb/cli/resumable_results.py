@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rlxweb.batch.resumable_run import ResumableRun, ResumedFiles
 from rlxweb.cli.console import format_count
 from rlxweb.core.errors import UsageError
 from rlxweb.core.printable import abbreviate
-from rlxweb.jobs.resumable_run import ResumableRun, ResumedFiles
 
 # How many names a line lists.
 _MAX_LISTED = 6

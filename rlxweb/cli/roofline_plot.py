@@ -10,8 +10,8 @@ from typing import IO, Any
 
 from rlxweb.cli.welch_plot import new_figure, write_figure
 from rlxweb.core.printable import abbreviate
+from rlxweb.cost.cost_terms import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
-from rlxweb.decision.cost_terms import format_ns
 from rlxweb.plot.frequency_axis import set_log_ticks
 from rlxweb.results.svg_charts import COLOURS
 

@@ -10,6 +10,7 @@ from typing import IO, Any
 import click
 import numpy as np
 
+from rlxweb.batch.settings import Settings
 from rlxweb.cli import options
 from rlxweb.cli.console import make_console, make_progress, print_lines, print_table
 from rlxweb.cli.json_documents import json_document, library_versions
@@ -25,10 +26,9 @@ from rlxweb.cli.output_files import (
     uses_stdout,
     write_results,
 )
-from rlxweb.decision.cost_terms import format_ns
+from rlxweb.cost.cost_terms import format_ns
 from rlxweb.io import write_json, write_npz
 from rlxweb.ir.shape_arithmetic import format_shape
-from rlxweb.jobs.settings import Settings
 from rlxweb.onnx.model_signature import flatten_input
 
 SCHEMA = "rlxweb.run/1"

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from rlxweb.cli.console import print_lines
 from rlxweb.core.errors import UsageError
-from rlxweb.pages.local_server import find_free_port, make_secret
+from rlxweb.export.local_server import find_free_port, make_secret
 from rlxweb.smoke.engine_run import SmokeSettings
 from rlxweb.smoke.smoke_engine import SmokeEngine
 from rlxweb.smoke.tab.browser_launch import find_browser

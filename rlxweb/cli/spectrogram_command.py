@@ -15,6 +15,17 @@ import click
 import numpy as np
 from rich.console import Console
 
+from rlxweb.batch.channel_group_spectrogram import (
+    MAX_COLUMNS,
+    GroupSpectrogram,
+    SpectrogramSettings,
+)
+from rlxweb.batch.epoch_options import EPOCH_COLUMNS as OF_EPOCHS
+from rlxweb.batch.epoch_spectrogram import DEFAULT_SEGMENT_DIVISOR
+from rlxweb.batch.file_job_protocol import RunProgress
+from rlxweb.batch.recording_spectrogram import FileSpectrogram, SpectrogramJob
+from rlxweb.batch.run_record_entries import epochs_entry, path_text, timing_entry
+from rlxweb.batch.settings import READ_OPTIONS, build_open_options
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import parse_frequency_range
 from rlxweb.cli.batch import BatchResult, FileRunnerFactory, make_file_runner, run_files
@@ -37,17 +48,6 @@ from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.core.printable import printable
 from rlxweb.io import write_csv, write_json, write_npz
-from rlxweb.jobs.channel_group_spectrogram import (
-    MAX_COLUMNS,
-    GroupSpectrogram,
-    SpectrogramSettings,
-)
-from rlxweb.jobs.epoch_options import EPOCH_COLUMNS as OF_EPOCHS
-from rlxweb.jobs.epoch_spectrogram import DEFAULT_SEGMENT_DIVISOR
-from rlxweb.jobs.file_job_protocol import RunProgress
-from rlxweb.jobs.recording_spectrogram import FileSpectrogram, SpectrogramJob
-from rlxweb.jobs.run_record_entries import epochs_entry, path_text, timing_entry
-from rlxweb.jobs.settings import READ_OPTIONS, build_open_options
 from rlxweb.results.power_units import frequency_decimals
 
 SCHEMA = "rlxweb.spectrogram/2"

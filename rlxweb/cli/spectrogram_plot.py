@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from rlxweb.batch.channel_group_spectrogram import GroupSpectrogram
 from rlxweb.cli.console import format_count
 from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
 from rlxweb.cli.welch_plot import new_figure, warn_missing_glyphs, write_figure
-from rlxweb.jobs.channel_group_spectrogram import GroupSpectrogram
 from rlxweb.plot.font_selection import FontSelection
 from rlxweb.plot.frequency_axis import frequency_axis_label
 from rlxweb.plot.html_page import render_page, shorten_name

@@ -16,6 +16,10 @@ from typing import Any
 import click
 from rich.console import Console
 
+from rlxweb.batch.file_job_protocol import FileRunner
+from rlxweb.batch.recording_analysis import check_device
+from rlxweb.batch.resumable_run import ResumableRun
+from rlxweb.batch.settings import Settings
 from rlxweb.cli import options
 from rlxweb.cli.batch import AnalysisBatchResult, analyze_recordings
 from rlxweb.cli.cluster_runner import (
@@ -42,10 +46,6 @@ from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.core.output_streams import STDOUT, discard_output
 from rlxweb.core.printable import printable
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
-from rlxweb.jobs.file_job_protocol import FileRunner
-from rlxweb.jobs.recording_analysis import check_device
-from rlxweb.jobs.resumable_run import ResumableRun
-from rlxweb.jobs.settings import Settings
 
 
 @click.command(name="welch")

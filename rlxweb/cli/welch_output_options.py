@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from rlxweb.batch.results import FileResult
 from rlxweb.cli.batch import AnalysisBatchResult
 from rlxweb.cli.output_files import ResultWriter, check_output_paths
 from rlxweb.cli.peaks_parquet import check_parquet_path, write_peaks_parquet
@@ -23,7 +24,6 @@ from rlxweb.cli.welch_plot import (
 )
 from rlxweb.core.errors import UsageError
 from rlxweb.core.output_streams import is_stream
-from rlxweb.jobs.results import FileResult
 
 MAX_TABLE_FILES = 32
 """Maximum number of recordings whose results are held for a table, in a run that keeps

@@ -12,12 +12,12 @@ from typing import IO, Any
 
 import numpy as np
 
+from rlxweb.batch.epoch_options import EPOCH_COLUMNS as OF_EPOCHS
+from rlxweb.batch.results import FileResult, GroupResult
+from rlxweb.batch.run_record_entries import epochs_cells, path_text
 from rlxweb.cli.batch import AnalysisBatchResult
 from rlxweb.cli.json_documents import json_run_document
 from rlxweb.io import write_csv, write_json, write_npz
-from rlxweb.jobs.epoch_options import EPOCH_COLUMNS as OF_EPOCHS
-from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.jobs.run_record_entries import epochs_cells, path_text
 
 SCHEMA = "rlxweb.welch/1"
 _PEAK_FIELDS = ("bin", "hz", "power", "prominence")

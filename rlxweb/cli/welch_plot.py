@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from rlxweb.batch.results import FileResult, GroupResult
 from rlxweb.cli.console import format_count
 from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
 from rlxweb.core.errors import (
@@ -26,7 +27,6 @@ from rlxweb.core.errors import (
     UsageError,
 )
 from rlxweb.core.output_streams import is_stream
-from rlxweb.jobs.results import FileResult, GroupResult
 from rlxweb.plot.font_selection import DEFAULT_FONTS, FontSelection
 from rlxweb.plot.heatmap import draw_heatmap, heatmap_height
 from rlxweb.plot.html_page import render_page, shorten_name, spectra_panel

@@ -1,6 +1,6 @@
 """Device names of RLX: enum, labels, display names, aliases, parsing.
 
-Knows names only; what is really there is asked in `devices/availability.py`.
+Knows names only; what is really there is asked in `select/availability.py`.
 """
 
 from __future__ import annotations

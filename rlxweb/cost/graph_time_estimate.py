@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from rlxweb.core.device import Adapters, Device
 from rlxweb.core.errors import UsageError, shown
 from rlxweb.core.lazy_names import load_provider
+from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.graph_work import graph_workload
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
-from rlxweb.decision.cost_terms import Terms
 from rlxweb.ir.dim_binding import OpGraph, op_graph
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.sym_int import SymInt

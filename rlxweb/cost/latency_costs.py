@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlxweb.cost.calibration_record import Calibration
+from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.interpolation import CostCurve, fit_cost_curve
-from rlxweb.decision.cost_terms import Terms
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Workload of a compiled plan: kernels, bytes in and out. Plain data.
 
-The compiler fills it in from the steps it made (`compile/plan_workload.py`); a
+The compiler fills it in from the steps it made (`compiler/plan_workload.py`); a
 calibrated model prices it (`cost/work_pricing.py`). It names no op: kinds are those of
 the table in `cost/work_kinds.py`, or ops by name, which it passes on.
 """

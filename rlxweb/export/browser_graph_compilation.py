@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from rlxweb.backends.protocol import Array
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_program import WebGpuProgram
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.plan import DemotedValue, Plan
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.compiler.plan import DemotedValue, Plan
 from rlxweb.core.errors import (
     DTypeError,
     InputError,

@@ -106,7 +106,7 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
 }
 PACKED_DTYPES = frozenset({DType.I8, DType.U8, DType.I16, DType.U16, DType.BF16})
 """Types that engines store packed and compute in wider ones
-(`compile/storage_dtype_widening.py`).
+(`compiler/storage_dtype_widening.py`).
 """
 _BY_NUMPY = {v: k for k, v in _NUMPY.items()}
 _BY_NAME = (

@@ -2,8 +2,8 @@
 
 Expr: a scalar WGSL expression, fusable. View: arithmetic on a Layout, free. Compose:
 built from other ops. Kernel: a shader file run over an iteration box. The records here
-are data; `rlxweb.kernels` turns them into shader text and `rlxweb.compile` decides when
-to use which. No device and no op is known here.
+are data; `rlxweb.kernels` turns them into shader text and `rlxweb.compiler` decides
+when to use which. No device and no op is known here.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.errors import RlxError
+from rlxweb.export.local_server import LocalRequestHandler, LocalServer, make_secret
+from rlxweb.export.site_file_reader import read_site_file
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.live.continuous_analysis import LiveUpdate
 from rlxweb.live.latest_update import UpdateBoard
 from rlxweb.live.source import StreamInfo
-from rlxweb.pages.local_server import LocalRequestHandler, LocalServer, make_secret
-from rlxweb.pages.site_file_reader import read_site_file
 from rlxweb.results.power_units import display_unit
 from rlxweb.signal.stream_frame import StreamFrame
 from rlxweb.signal.welch_stream import WelchStream

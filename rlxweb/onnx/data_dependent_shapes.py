@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.compile.range_analysis import RangeAnalysis
+from rlxweb.compiler.range_analysis import RangeAnalysis
 from rlxweb.core.errors import Unsupported
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.ir.dtype import DType

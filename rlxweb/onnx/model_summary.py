@@ -12,11 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlxweb.backends.pool import pool
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.core.errors import DTypeError, RlxError, UsageError, did_you_mean
+from rlxweb.cost.candidate import Candidate, rank_candidates
 from rlxweb.cost.graph_work import node_flops
-from rlxweb.decision.candidate import Candidate, rank_candidates
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, available_places
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.onnx import onnx_library_access
@@ -25,6 +23,8 @@ from rlxweb.onnx.model import Model
 from rlxweb.onnx.model_records import GraphRecord, ModelRecord, NodeRecord, Weight
 from rlxweb.onnx.model_signature import ModelPort
 from rlxweb.onnx.weight_loading import stored_nbytes
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, available_places
+from rlxweb.select.graph_job import GraphJob
 
 BY_RLXWEB = "rlxweb"
 BY_ONNX_DEFINITION = "expanded by its ONNX definition"

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.printable import abbreviate, printable
-from rlxweb.pages.single_file_page import inline_page
-from rlxweb.pages.site_file_reader import read_site_file
+from rlxweb.export.single_file_page import inline_page
+from rlxweb.export.site_file_reader import read_site_file
 from rlxweb.plot.spectrum_plot_data import (
     Floats,
     SpectrumRows,

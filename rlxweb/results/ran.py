@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rlxweb.decision.decision import Decision
+from rlxweb.cost.decision import Decision
 
 
 class Stage(NamedTuple):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rlxweb.core.atomic_file import atomic_path, error_reason
 from rlxweb.core.errors import RecordingError, RlxError, UsageError, shown
 from rlxweb.core.safe_file_opening import open_regular_file
-from rlxweb.decision.decision import Decision
+from rlxweb.cost.decision import Decision
 from rlxweb.io.csv_json_npz import write_npz
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.io.parquet_tables import PARQUET_SUFFIX, read_schema_metadata, write_parquet

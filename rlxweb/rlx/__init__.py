@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     )
     from rlxweb.cost.rlx_welch_presets import DEFAULT_PEAK_K as DEFAULT_PEAK_K
     from rlxweb.cost.rlx_welch_presets import WelchPeakParams as WelchPeakParams
-    from rlxweb.decision.welch_strategy_names import (
+    from rlxweb.cost.welch_strategy_names import (
         WelchPeaksStrategy as WelchPeaksStrategy,
     )
-    from rlxweb.decision.welch_strategy_names import (
+    from rlxweb.cost.welch_strategy_names import (
         parse_welch_peaks_strategy as parse_welch_peaks_strategy,
     )
     from rlxweb.rlx.aliases import WelchPeaksCostEstimates as WelchPeaksCostEstimates
@@ -92,7 +92,7 @@ _HOMES = {
         "GateBreakdown WelchPeaksCosts host_fft_peaks_io_profile"
     ),
     "rlxweb.cost.rlx_welch_presets": "DEFAULT_PEAK_K WelchPeakParams",
-    "rlxweb.decision.welch_strategy_names": (
+    "rlxweb.cost.welch_strategy_names": (
         "WelchPeaksStrategy parse_welch_peaks_strategy"
     ),
     "rlxweb.rlx.aliases": (

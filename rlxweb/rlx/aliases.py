@@ -1,14 +1,14 @@
 """RLX's names for functions and classes that have another name in rlxweb."""
 
-from rlxweb.choose.resolve import devices_for, fastest_device_for
 from rlxweb.cost.graph_traffic_counts import host_sync_op_kinds, profile_graph_io
 from rlxweb.cost.rlx_welch_costs import (
     GateBreakdown,
     WelchPeaksCosts,
     host_fft_peaks_io_profile,
 )
-from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
+from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.rlx.costs import io_cost_ns
+from rlxweb.select.resolve import devices_for, fastest_device_for
 
 WelchPeaksCostEstimates = WelchPeaksCosts
 """RLX's name of `WelchPeaksCosts`."""

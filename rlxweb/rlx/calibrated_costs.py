@@ -15,6 +15,7 @@ import numpy as np
 from rlxweb.backends.pool import pool
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceError, Unsupported
+from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.rlx_welch_costs import (
@@ -23,8 +24,7 @@ from rlxweb.cost.rlx_welch_costs import (
     WelchPeaksCosts,
 )
 from rlxweb.cost.rlx_welch_presets import WelchPeakParams
-from rlxweb.decision.candidate import Candidate
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.fused_device_strategy import has_native_kernel
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import WelchJob

@@ -41,13 +41,13 @@ from rlxweb.cost.rlx_welch_costs import (
     gate_profiles,
 )
 from rlxweb.cost.rlx_welch_presets import WelchPeakParams
-from rlxweb.decision.welch_strategy_names import (
+from rlxweb.cost.welch_strategy_names import (
     WelchPeaksStrategy,
     parse_welch_peaks_strategy,
 )
-from rlxweb.devices.policy import legacy_picker_from_env, picker_trace_from_env
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
+from rlxweb.select.policy import legacy_picker_from_env, picker_trace_from_env
 
 if TYPE_CHECKING:
     from rlxweb.rlx.calibrated_costs import MeasuredWelchCosts

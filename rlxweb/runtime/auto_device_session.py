@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Self
 
-from rlxweb.choose.graph_job import check_cost_mode
-from rlxweb.choose.resolve import pick_device
 from rlxweb.core.argument_validation import coerce_bool
 from rlxweb.core.device import Adapters, DeviceLike, parse_adapters
 from rlxweb.core.lazy_names import accept_deprecated_keywords
-from rlxweb.devices.policy import DevicePolicy, check_policy
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.session import Session
+from rlxweb.select.graph_job import check_cost_mode
+from rlxweb.select.policy import DevicePolicy, check_policy
+from rlxweb.select.resolve import pick_device
 
 
 class FlexibleSession:

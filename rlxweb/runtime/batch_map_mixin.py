@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rlxweb.backends.protocol import Array
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.core.errors import InputError, RlxError, shown
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
@@ -14,6 +13,7 @@ from rlxweb.ir.graph import Node
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.engine_program_and_params import GraphPlacement
 from rlxweb.runtime.input_validation import validate_feeds
+from rlxweb.select.graph_job import GraphJob
 
 Batches = Iterable[Mapping[str, Any]]
 OutputCallback = Callable[[list[Array]], object]

@@ -11,18 +11,15 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rlxweb.backends.protocol import Array, DeviceBuffer
-from rlxweb.choose.chooser import DevicePick
-from rlxweb.choose.device_loss_retry import DEVICE_LOST
-from rlxweb.choose.graph_job import GraphJob
-from rlxweb.compile.plan import Plan
+from rlxweb.compiler.plan import Plan
 from rlxweb.core.argument_validation import coerce_bool
 from rlxweb.core.array_coercion import add_readback_hint
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError, RlxError, Unsupported
 from rlxweb.core.lazy_names import alias_keywords
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.decision.explain import explain_decision
+from rlxweb.cost.decision import Decision
+from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.cost.explain import explain_decision
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DTypeLike
@@ -50,6 +47,9 @@ from rlxweb.runtime.typed_bytes import (
     decode_typed,
     encode_typed,
 )
+from rlxweb.select.chooser import DevicePick
+from rlxweb.select.device_loss_retry import DEVICE_LOST
+from rlxweb.select.graph_job import GraphJob
 
 if TYPE_CHECKING:
     from rlxweb.runtime.profile import Profile

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from operator import methodcaller
 from typing import Any
 
-from rlxweb.calibration.stopwatch import Clock, Stopwatch
-from rlxweb.choose.resolve import devices_for
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.device import Device, DeviceLike, parse_devices
 from rlxweb.core.errors import UsageError
-from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.input_validation import infer_dim_sizes_from_inputs
 from rlxweb.runtime.session import Session
+from rlxweb.select.calibration.stopwatch import Clock, Stopwatch
+from rlxweb.select.policy import DevicePolicy
+from rlxweb.select.resolve import devices_for
 
 
 @dataclass(frozen=True, slots=True)

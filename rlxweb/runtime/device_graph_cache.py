@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from rlxweb.backends.protocol import Array
-from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
 from rlxweb.core.errors import SessionClosed
 from rlxweb.core.fork_safety import ForkSafeLock
@@ -18,6 +17,7 @@ from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.dynamic_shape_graph_cache import BoundGraphCheck, set_param_on
 from rlxweb.runtime.engine_program_and_params import SharedProgramLookup
 from rlxweb.runtime.session import Session
+from rlxweb.select.device_loss_retry import DEVICE_LOST
 
 
 class DeviceGraphCache:

@@ -2,7 +2,7 @@
 prediction.
 
 Knows which devices can run the graph under a policy and holds the last decision;
-compiles and runs nothing. The decisions are made by `rlxweb.choose`.
+compiles and runs nothing. The decisions are made by `rlxweb.select`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlxweb.choose.chooser import DevicePick
-from rlxweb.choose.device_report import device_report
-from rlxweb.choose.graph_job import GraphJob, check_cost_mode
-from rlxweb.choose.resolve import (
-    add_named_devices,
-    devices_for,
-    devices_named_by_env,
-    pick_by_environment,
-    pick_device,
-    pick_fastest,
-    refusal_error,
-    refusal_reason,
-    resolve_device_chain,
-)
 from rlxweb.core.device import (
     Adapters,
     Device,
@@ -34,12 +20,26 @@ from rlxweb.core.device import (
     parse_devices,
 )
 from rlxweb.core.lazy_names import accept_deprecated_keywords
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.explain import explain_decision
-from rlxweb.devices.availability import DeviceRow
-from rlxweb.devices.policy import DevicePolicy, check_policy, device_chain_from_env
+from rlxweb.cost.decision import Decision
+from rlxweb.cost.explain import explain_decision
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
+from rlxweb.select.availability import DeviceRow
+from rlxweb.select.chooser import DevicePick
+from rlxweb.select.device_report import device_report
+from rlxweb.select.graph_job import GraphJob, check_cost_mode
+from rlxweb.select.policy import DevicePolicy, check_policy, device_chain_from_env
+from rlxweb.select.resolve import (
+    add_named_devices,
+    devices_for,
+    devices_named_by_env,
+    pick_by_environment,
+    pick_device,
+    pick_fastest,
+    refusal_error,
+    refusal_reason,
+    resolve_device_chain,
+)
 
 
 class DeviceResolver:

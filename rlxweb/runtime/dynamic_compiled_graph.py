@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array
-from rlxweb.choose.graph_job import GraphJob
-from rlxweb.compile.plan import Plan
+from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
 from rlxweb.core.errors import OutOfMemory, SessionClosed, UsageError
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.device_run_attempt import Attempt
+from rlxweb.cost.decision import Decision
+from rlxweb.cost.device_run_attempt import Attempt
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dim_binding import infer_dim_sizes
@@ -30,6 +29,7 @@ from rlxweb.runtime.input_validation import (
     validate_array,
     validate_dynamic_feeds,
 )
+from rlxweb.select.graph_job import GraphJob
 
 if TYPE_CHECKING:
     from rlxweb.runtime.profile import Profile

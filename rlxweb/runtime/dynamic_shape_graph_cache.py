@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.gpu.async_lock import AsyncLock
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.input_validation import is_mutable
+from rlxweb.select.graph_job import GraphJob
 
 if TYPE_CHECKING:
     from rlxweb.runtime.session import Session

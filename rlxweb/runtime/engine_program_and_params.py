@@ -18,20 +18,20 @@ from rlxweb.backends.protocol import (
     Program,
     released_error,
 )
-from rlxweb.choose.chooser import DevicePick
-from rlxweb.choose.device_loss_retry import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceLost, DTypeError, GpuTimeout
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.gpu.async_lock import AsyncLock
+from rlxweb.runtime.input_validation import check_params_set, is_mutable
+from rlxweb.select.chooser import DevicePick
+from rlxweb.select.device_loss_retry import (
     DEVICE_LOST,
     lost_data_error,
     retried_decision,
     retry_run,
 )
-from rlxweb.choose.graph_job import GraphJob
-from rlxweb.core.device import Device
-from rlxweb.core.errors import DeviceLost, DTypeError, GpuTimeout
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.gpu.async_lock import AsyncLock
-from rlxweb.runtime.input_validation import check_params_set, is_mutable
+from rlxweb.select.graph_job import GraphJob
 
 if TYPE_CHECKING:
     from rlxweb.runtime.session import Session

@@ -9,9 +9,9 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.runtime.engine_program_and_params import GraphPlacement
+from rlxweb.select.graph_job import GraphJob
 
 if TYPE_CHECKING:
     from rlxweb.core.limits import Limits

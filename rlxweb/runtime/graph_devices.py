@@ -1,6 +1,6 @@
 """GraphDevices: one graph, compiled once per device and run on any of them.
 
-Thin over `Session`, which compiles, and `rlxweb.choose`, which decides: here are the
+Thin over `Session`, which compiles, and `rlxweb.select`, which decides: here are the
 params that reach every device, and the order in which devices are tried.
 """
 
@@ -13,11 +13,6 @@ from typing import Any, Self
 from weakref import WeakSet
 
 from rlxweb.backends.protocol import Array
-from rlxweb.calibration.stopwatch import Clock
-from rlxweb.choose.chooser import PlaceRequest, choose_place
-from rlxweb.choose.device_loss_retry import DEVICE_LOST, lost_data_error, retry_run
-from rlxweb.choose.fallback import first_success
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.core.argument_validation import coerce_bool
 from rlxweb.core.device import (
     Adapters,
@@ -36,16 +31,9 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.core.lazy_names import accept_deprecated_keywords, alias_keywords
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.device_run_attempt import Attempt
-from rlxweb.devices.policy import (
-    BenchmarkPick,
-    DevicePolicy,
-    check_policy,
-    device_chain_from_env,
-    forced_device_from_env,
-)
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Decision
+from rlxweb.cost.device_run_attempt import Attempt
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph, Node
@@ -70,6 +58,18 @@ from rlxweb.runtime.input_validation import (
     validate_array,
 )
 from rlxweb.runtime.typed_bytes import decode_typed
+from rlxweb.select.calibration.stopwatch import Clock
+from rlxweb.select.chooser import PlaceRequest, choose_place
+from rlxweb.select.device_loss_retry import DEVICE_LOST, lost_data_error, retry_run
+from rlxweb.select.fallback import first_success
+from rlxweb.select.graph_job import GraphJob
+from rlxweb.select.policy import (
+    BenchmarkPick,
+    DevicePolicy,
+    check_policy,
+    device_chain_from_env,
+    forced_device_from_env,
+)
 
 
 def graph_param_names(graph: Graph) -> tuple[str, ...]:

@@ -14,15 +14,15 @@ from rlxweb.backends.protocol import Array
 from rlxweb.core.device import DeviceLike
 from rlxweb.core.errors import shown
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.graphfile.graph_budget import parse_budget
-from rlxweb.graphfile.graph_reader import StoredGraph, read_graph
-from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import Keep
 from rlxweb.runtime.device_graph_cache import DeviceGraphCache
 from rlxweb.runtime.dynamic_shape_graph_cache import BoundGraphCheck
+from rlxweb.runtime.graph_files.graph_budget import parse_budget
+from rlxweb.runtime.graph_files.graph_reader import StoredGraph, read_graph
+from rlxweb.runtime.graph_files.memory_mapped_bytes import Source, load_bytes
 from rlxweb.runtime.loaded_model import LoadedModel, RunRequest
 
 

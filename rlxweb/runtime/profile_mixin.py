@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.errors import UsageError
-from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.graph import Node
 from rlxweb.runtime.device_array import DeviceArray, Keep
 from rlxweb.runtime.engine_program_and_params import GraphPlacement
 from rlxweb.runtime.input_validation import validate_feeds
+from rlxweb.select.device_and_adapter import DevicePlace
+from rlxweb.select.graph_job import GraphJob
 
 if TYPE_CHECKING:
     from rlxweb.runtime.profile import Profile

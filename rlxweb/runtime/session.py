@@ -10,9 +10,6 @@ from typing import Any, Self
 from rlxweb.backends.custom_op_reference_check import check_custom_ops
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
-from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_place_async
-from rlxweb.choose.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
-from rlxweb.choose.graph_job import GraphJob, check_cost_mode
 from rlxweb.core.argument_validation import check_optional_instance, coerce_bool
 from rlxweb.core.device import (
     Device,
@@ -29,9 +26,8 @@ from rlxweb.core.errors import (
     Unsupported,
 )
 from rlxweb.core.limits import Limits
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.decision import Decision
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Decision
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
@@ -46,6 +42,10 @@ from rlxweb.runtime.input_validation import (
     select_device_arrays,
 )
 from rlxweb.runtime.peaks_only_outputs import select_peaks_only_outputs
+from rlxweb.select.chooser import DevicePick, PlaceRequest, choose_place_async
+from rlxweb.select.device_and_adapter import DevicePlace
+from rlxweb.select.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
+from rlxweb.select.graph_job import GraphJob, check_cost_mode
 
 
 class Session:

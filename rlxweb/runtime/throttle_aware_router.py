@@ -17,12 +17,12 @@ import numpy as np
 from rlxweb.core.argument_validation import coerce_bool
 from rlxweb.core.device import Adapters, Device, DeviceLike, parse_device
 from rlxweb.core.lazy_names import alias_keywords
-from rlxweb.devices.policy import DevicePolicy
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.device_argument_order import Inputs, device_first
 from rlxweb.runtime.device_array import Keep
 from rlxweb.runtime.graph_devices import GraphDevices
+from rlxweb.select.policy import DevicePolicy
 
 MEDIAN_WINDOW = 8
 """Number of latest runs whose median is compared."""

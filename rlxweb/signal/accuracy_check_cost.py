@@ -4,8 +4,8 @@ exact one.
 
 from __future__ import annotations
 
+from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchSize
-from rlxweb.decision.cost_terms import Terms
 from rlxweb.signal.cpu_welch_strategies import cpu_model
 from rlxweb.signal.spectrum_accuracy import CHECKED_SEGMENTS, checked_row_count
 from rlxweb.signal.welch_strategy import WelchEstimate

@@ -10,8 +10,8 @@ from itertools import groupby
 from operator import itemgetter
 
 from rlxweb.core.device import Device
-from rlxweb.decision.candidate import Candidate, rank_candidates
-from rlxweb.devices.device_and_adapter import DevicePlace, available_places
+from rlxweb.cost.candidate import Candidate, rank_candidates
+from rlxweb.select.device_and_adapter import DevicePlace, available_places
 from rlxweb.signal.welch_candidates import WelchJob
 
 MAX_BATCH = 65_536

@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.choose.chooser import DevicePick
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.host.compiled_welch import CompiledWelchKernel, welch_kernel_key
 from rlxweb.host.compiled_welch_rows import (
@@ -25,6 +24,7 @@ from rlxweb.host.compiled_welch_rows import (
 from rlxweb.host.strongest_bins import BinsAndPower
 from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.select.chooser import DevicePick
 from rlxweb.signal.rounding_floor import rounding_shares
 from rlxweb.signal.row_preparation import energy_limits
 from rlxweb.signal.welch_candidates import WelchJob

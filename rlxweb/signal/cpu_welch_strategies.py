@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from rlxweb.calibration.engine_calibration_lookup import cpu_calibration, fit_cached
 from rlxweb.core.device import Device
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchModel
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.cost_terms import Terms
-from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.host.welch_kernel_cache import welch_kernels
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    cpu_calibration,
+    fit_cached,
+)
+from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE, missing_kernel_reason
 from rlxweb.signal.welch_engine import NUMPY_ENGINE, WelchEngine
 from rlxweb.signal.welch_strategy import WelchEstimate, WelchStrategy

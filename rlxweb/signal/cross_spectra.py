@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.core.argument_validation import bind_arguments, check_choice, coerce_bool
 from rlxweb.core.errors import ShapeError
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -18,6 +17,7 @@ from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.cross_power_matrix import cross_power_matrix
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.select.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
@@ -35,10 +35,10 @@ from rlxweb.signal.spectrum_result import Spectrum, flat_row_mask, warn_flat_row
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from rlxweb.choose.chooser import DevicePick
-    from rlxweb.choose.graph_job import GraphJob
     from rlxweb.core.adc_samples import Digital
     from rlxweb.core.device import DeviceLike
+    from rlxweb.select.chooser import DevicePick
+    from rlxweb.select.graph_job import GraphJob
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy

@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.pool import pool
-from rlxweb.choose.chooser import PlaceRequest
-from rlxweb.choose.device_loss_retry import DeviceLossError, lost_data_error
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.array_coercion import DeviceResident
 from rlxweb.core.cancellation import raise_if_cancelled
@@ -35,6 +33,8 @@ from rlxweb.core.errors import (
     ShapeError,
     Unsupported,
 )
+from rlxweb.select.chooser import PlaceRequest
+from rlxweb.select.device_loss_retry import DeviceLossError, lost_data_error
 
 if TYPE_CHECKING:  # whoever has one has loaded it
     from rlxweb.backends.protocol import Backend

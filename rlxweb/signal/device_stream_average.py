@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.backends.pool import pool
-from rlxweb.decision.candidate import Candidate
+from rlxweb.cost.candidate import Candidate
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.graph import Graph
 from rlxweb.signal.running_averages import FadingAverage, LastAverage, SpectraAverage

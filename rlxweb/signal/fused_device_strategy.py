@@ -14,19 +14,19 @@ from typing import Any, get_args
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
-from rlxweb.calibration.engine_calibration_lookup import (
+from rlxweb.core.errors import DeviceError
+from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.welch_model import WelchModel, block_terms, integer_level_terms
+from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
+from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.select.calibration.engine_calibration_lookup import (
     EngineCalibration,
     engine_calibration,
     fit_cached,
 )
-from rlxweb.core.errors import DeviceError
-from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.cost.welch_model import WelchModel, block_terms, integer_level_terms
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.cost_terms import Terms
-from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.cpu_welch_strategies import cpu_model
 from rlxweb.signal.welch_engine import (
     GraphExecution,

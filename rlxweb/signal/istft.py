@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import (
     bind_arguments,
@@ -25,6 +24,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_by_matmul import zeros
+from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.precision import resolve_precision
 from rlxweb.signal.row_input import coerce_rate
 from rlxweb.signal.row_operation_runner import Array, Shapes, run_row_operation

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.core.argument_validation import (
     bind_arguments,
     check_choice,
@@ -27,6 +26,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.fft_by_matmul import zeros
 from rlxweb.ops.spectral import block_to_complex
 from rlxweb.recipes.fft_arithmetic import next_fast_length
+from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.row_input import coerce_rows, require_rate
 from rlxweb.signal.row_operation_runner import (

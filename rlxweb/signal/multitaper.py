@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import (
     bind_arguments,
@@ -27,6 +26,7 @@ from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.multitaper_power import multitaper_power
 from rlxweb.ir.graph import Graph
 from rlxweb.recipes.welch_parameters import doubled_bin_slice
+from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor, taper_shares

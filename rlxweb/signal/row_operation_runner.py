@@ -17,23 +17,23 @@ from numpy.typing import NDArray
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
-from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_place_async
-from rlxweb.choose.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.errors import EnvironmentWarning, Unsupported
 from rlxweb.core.lru_cache import LruCache
 from rlxweb.core.warning_stacklevel import caller_stacklevel
-from rlxweb.decision.candidate import Candidate
-from rlxweb.devices.device_and_adapter import DevicePlace
-from rlxweb.devices.policy import device_from_env, forced_device_from_env
+from rlxweb.cost.candidate import Candidate
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.session import Session
+from rlxweb.select.chooser import DevicePick, PlaceRequest, choose_place_async
+from rlxweb.select.device_and_adapter import DevicePlace
+from rlxweb.select.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
+from rlxweb.select.graph_job import GraphJob
+from rlxweb.select.policy import device_from_env, forced_device_from_env
 from rlxweb.signal.precision import ResolvedPrecision
 
 Array = NDArray[Any]

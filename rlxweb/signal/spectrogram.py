@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlxweb.choose.chooser import PlaceRequest
 from rlxweb.core.argument_validation import bind_arguments, check_choice, coerce_bool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between

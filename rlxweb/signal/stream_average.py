@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
-from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import segment_view
+from rlxweb.select.chooser import PlaceRequest, is_device_named_by_env
+from rlxweb.select.device_loss_retry import DEVICE_LOST
 from rlxweb.signal.device_stream_average import DeviceStreamAverage
 from rlxweb.signal.precision import resolve_precision
 from rlxweb.signal.row_operation_runner import pick_candidate, run_row_operation

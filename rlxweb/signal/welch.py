@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rlxweb.choose.chooser import PlaceRequest, choose_place, choose_place_async
-from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.core.argument_validation import (
     bind_arguments,
     check_choice,
@@ -20,6 +18,8 @@ from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 from rlxweb.gpu.thread_offload import run_in_thread
 from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.results.ran import Ran, Stage
+from rlxweb.select.chooser import PlaceRequest, choose_place, choose_place_async
+from rlxweb.select.device_loss_retry import DEVICE_LOST
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from rlxweb.choose.chooser import DevicePick
     from rlxweb.core.adc_samples import Digital
     from rlxweb.core.device import DeviceLike
     from rlxweb.host.welch_spec import WelchSpec
+    from rlxweb.select.chooser import DevicePick
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision
     from rlxweb.signal.row_preparation import NanPolicy

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rlxweb.choose.device_loss_retry import DEVICE_LOST, retry_run
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import check_choice, coerce_bool, coerce_integer
 from rlxweb.core.array_coercion import as_array, describe_type
 from rlxweb.core.errors import UsageError, shown
 from rlxweb.core.fork_safety import ForkSafeLock
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.device_run_attempt import Attempt
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.device_run_attempt import Attempt
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.recipes.welch_parameters import samples_needed, segment_count
+from rlxweb.select.device_loss_retry import DEVICE_LOST, retry_run
 from rlxweb.signal.precision import resolve_precision
 from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.row_preparation import (

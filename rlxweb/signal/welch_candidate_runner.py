@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from rlxweb.choose.chooser import DevicePick
-from rlxweb.choose.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Inexact
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.decision.candidate import Candidate, candidate_name, rank_candidates
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.device_run_attempt import Attempt
+from rlxweb.cost.candidate import Candidate, candidate_name, rank_candidates
+from rlxweb.cost.decision import Decision
+from rlxweb.cost.device_run_attempt import Attempt
 from rlxweb.host.strongest_bins import BinsAndPower
 from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.select.chooser import DevicePick
+from rlxweb.select.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.welch_candidates import WelchJob, engine_for_candidate
 from rlxweb.signal.welch_engine import (

@@ -2,7 +2,7 @@
 candidates at a place.
 
 The statistic asked for is the one computed: a single segment stands for several only
-where the caller said `min_segments=1`. Which way is taken is `choose/chooser.py`'s
+where the caller said `min_segments=1`. Which way is taken is `select/chooser.py`'s
 business.
 """
 
@@ -13,24 +13,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlxweb.backends.pool import pool
-from rlxweb.calibration.observed_run_corrections import (
-    Bucket,
-    corrections,
-    nearest_octave,
-)
-from rlxweb.choose.chooser import AllowedDevices, PlaceableJob
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.array_coercion import add_readback_hint
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError, Unsupported, UsageError
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.welch_strategy_names import (
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.welch_strategy_names import (
     WelchPeaksStrategy,
     parse_welch_peaks_strategy,
 )
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.host.welch_kernel_cache import welch_kernels
+from rlxweb.select.calibration.observed_run_corrections import (
+    Bucket,
+    corrections,
+    nearest_octave,
+)
+from rlxweb.select.chooser import AllowedDevices, PlaceableJob
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.signal.band_strategy import BAND_STRATEGY
 from rlxweb.signal.cpu_welch_strategies import FAST, ULTRA
 from rlxweb.signal.fused_device_strategy import FUSED

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from rlxweb.choose.chooser import PlaceRequest, choose_place, choose_place_async
-from rlxweb.choose.device_loss_retry import DEVICE_LOST
 from rlxweb.core.argument_validation import bind_arguments, coerce_bool, coerce_float
 from rlxweb.core.errors import UsageError
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
@@ -20,6 +18,8 @@ from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 from rlxweb.gpu.thread_offload import run_in_thread
 from rlxweb.host.strongest_bins import PeaksOfPower, to_peaks
 from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.select.chooser import PlaceRequest, choose_place, choose_place_async
+from rlxweb.select.device_loss_retry import DEVICE_LOST
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.compiled_welch_single_pass import single_pass_kernel
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from rlxweb.choose.chooser import DevicePick
     from rlxweb.core.adc_samples import Digital
     from rlxweb.core.device import DeviceLike
-    from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
+    from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
+    from rlxweb.select.chooser import DevicePick
     from rlxweb.signal.bin_range import BinRange
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.learned.transform_file import ModelLike

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.choose.chooser import PlaceRequest
+from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.welch_candidates import WelchJob

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from rlxweb.core.device import Device, parse_device
 from rlxweb.core.printable import abbreviate, printable
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.explain import explain_json
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.cost.decision import Decision
+from rlxweb.cost.explain import explain_json
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.results.labelled_arrays import (
     LabelledArrays,
@@ -34,6 +33,7 @@ from rlxweb.results.result_files import (
     labels_and_run_to_json,
 )
 from rlxweb.results.svg_charts import ChartLine, svg_line_chart
+from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.batch_size_crossover import crossover_text
 from rlxweb.signal.spectrum_result import Spectrum, pop_stored_floor
 from rlxweb.signal.welch_candidates import WelchJob

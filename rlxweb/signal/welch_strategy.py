@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
+from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.welch_model import WelchSize
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.precision import ResolvedPrecision

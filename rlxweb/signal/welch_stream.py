@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.choose.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.argument_validation import suggest_misspelled_options
@@ -30,6 +29,7 @@ from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.recipes.welch_parameters import samples_needed, segment_count
+from rlxweb.select.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.signal.precision import Precision, resolve_precision
 from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
 from rlxweb.signal.running_averages import AverageKind

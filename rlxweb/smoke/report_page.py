@@ -11,8 +11,8 @@ from __future__ import annotations
 from importlib import resources
 from typing import Any
 
-from rlxweb.pages.single_file_page import inline_page
-from rlxweb.pages.site_file_reader import read_site_file
+from rlxweb.export.single_file_page import inline_page
+from rlxweb.export.site_file_reader import read_site_file
 
 STYLES = ("demo/shared.css", "demo/check/check.css", "page.css")
 SCRIPTS = (

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.reference_comparison import ComparisonResult, graph_dtypes
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, LimitExceeded, Unsupported
 from rlxweb.cost.graph_work import node_flops
 from rlxweb.ir.dtype import DType

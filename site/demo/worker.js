@@ -57,7 +57,7 @@ async function start({ python = [], sealed: closed = false }) {
   for (const text of sources) text.catch(() => {}); // awaited when Python is there
   const py = await coming;
   const row = await py.runPythonAsync(`
-from rlxweb.devices.availability import open_async
+from rlxweb.select.availability import open_async
 row = await open_async("webgpu")
 import json
 json.dumps(row.as_json())

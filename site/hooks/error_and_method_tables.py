@@ -15,7 +15,7 @@ from rlxweb.core import errors
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops.listing import composed_methods
-from rlxweb.tracing import supported_functions
+from rlxweb.trace import supported_functions
 
 
 def error_tree() -> str:

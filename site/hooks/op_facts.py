@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rlxweb.backends.reference_comparison import single_op_graph
 from rlxweb.backends.webgpu_kernel_selection import KernelSelector
-from rlxweb.compile.rewrites import composition
+from rlxweb.compiler.rewrites import composition
 from rlxweb.errors import RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph

@@ -17,8 +17,8 @@ from rlxweb.cli.console import make_console, make_progress, print_lines, print_t
 from rlxweb.cli.json_documents import json_document, library_versions
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
 from rlxweb.core.device import Device
-from rlxweb.devices.device_and_adapter import available_places, engine_key
 from rlxweb.io import write_json
+from rlxweb.select.device_and_adapter import available_places, engine_key
 from tests.benchmarks.band_sweep import (
     LENGTHS,
     SHARES,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rlxweb.calibration.stopwatch import RunTiming, Stopwatch
+from rlxweb.select.calibration.stopwatch import RunTiming, Stopwatch
 
 CAREFUL_STOPWATCH = Stopwatch(samples=9, min_samples=7, budget_ns=45e9)
 QUICK_STOPWATCH = Stopwatch(sample_ns=5e5, samples=3, min_samples=3, budget_ns=3e9)

@@ -26,7 +26,7 @@ import numpy as np
 from playwright.sync_api import Browser, sync_playwright
 
 import rlxweb as rlx
-from rlxweb.calibration.stopwatch import timing_from_samples
+from rlxweb.select.calibration.stopwatch import timing_from_samples
 from tests.benchmarks import model_files, report
 from tests.benchmarks.benchmark_cells import CellResult, Goal, PeerResult, judge_goals
 from tests.benchmarks.benchmark_site_server import (

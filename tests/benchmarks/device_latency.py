@@ -18,12 +18,12 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend, LatencyProbes
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_latency_probes import WebGpuLatencyProbes
-from rlxweb.calibration.calibration_jobs import empty_run_job
-from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.core.errors import DeviceError, LimitExceeded, OutOfMemory
-from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_port import WgpuPort
+from rlxweb.select.calibration.calibration_jobs import empty_run_job
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import DevicePlace
 from tests.benchmarks.kernel_cases import random_floats
 
 MIB = 1 << 20

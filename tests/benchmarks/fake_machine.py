@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlxweb.core.device import Device
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.cost_terms import Terms
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.cost_terms import Terms
 from rlxweb.signal.welch_candidates import WelchJob
 from tests.benchmarks.placement_sweep import SweepCellResult, SweepRow, WelchCell
 

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from rlxweb.backends.pool import pool
-from rlxweb.choose.graph_job import GraphJob
-from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import Shape, numel
 from rlxweb.ir.tensor import Tensor
+from rlxweb.select.device_and_adapter import DevicePlace
+from rlxweb.select.graph_job import GraphJob
 from tests.benchmarks.gradient_graph_families import GRADIENTS
 from tests.benchmarks.language_model_graph_families import LANGUAGE
 from tests.benchmarks.linear_algebra_graph_families import LINEAR_ALGEBRA

@@ -21,7 +21,7 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, DeviceBuffer, Program
 from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import (
     AdapterMissing,
     DeviceLost,
@@ -30,10 +30,10 @@ from rlxweb.core.errors import (
     RlxError,
 )
 from rlxweb.core.fork_safety import cached_property
-from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
+from rlxweb.select.device_and_adapter import DevicePlace
 from tests.benchmarks.kernel_cases import KernelCase
 
 PEER_TITLES = {"torch": "PyTorch", "cupy": "CuPy"}

@@ -17,8 +17,8 @@ from rlxweb.backends.registry import absence_reason
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.cli.bench_engines import gpu_roofline
 from rlxweb.core.errors import RlxError
-from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.io.csv_json_npz import finite_or_none
+from rlxweb.select.device_and_adapter import DevicePlace
 from tests.benchmarks.kernel_contenders import PEER_TITLES, peer_library
 
 GPU_LABELS = ("vulkan", "metal", "directx", "opengl", "cuda", "rocm", "tpu")

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
-from rlxweb.calibration.stopwatch import Clock, Stopwatch
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.select.calibration.stopwatch import Clock, Stopwatch
+from rlxweb.select.device_and_adapter import DevicePlace
 from tests.benchmarks.kernel_cases import KernelCase
 from tests.benchmarks.kernel_contenders import (
     CaseData,

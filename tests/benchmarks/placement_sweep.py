@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.calibration.stopwatch import Clock, Stopwatch
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError
-from rlxweb.decision.candidate import Candidate
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.cost.candidate import Candidate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io.csv_json_npz import finite_or_none
+from rlxweb.select.calibration.stopwatch import Clock, Stopwatch
+from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.batch_size_crossover import welch_candidates
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import WelchJob, engine_for_candidate

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 import scipy.signal
 
-from rlxweb.jobs.recording_analysis import analyse_file
-from rlxweb.jobs.settings import Settings
+from rlxweb.batch.recording_analysis import analyse_file
+from rlxweb.batch.settings import Settings
 from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
 from tests.benchmarks.peer_libraries import load_library, our_engines, with_jit_mode
 

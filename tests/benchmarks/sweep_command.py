@@ -15,10 +15,6 @@ from typing import Any, NamedTuple, NoReturn
 import click
 from rich.console import Console
 
-from rlxweb.calibration.engine_calibration_lookup import (
-    is_measuring_allowed,
-    record_for,
-)
 from rlxweb.cli import options
 from rlxweb.cli.console import (
     format_count,
@@ -35,9 +31,13 @@ from rlxweb.cli.output_files import (
     write_results,
 )
 from rlxweb.core.errors import RlxError, UsageError
-from rlxweb.decision.cost_terms import format_ns
-from rlxweb.devices.device_and_adapter import DevicePlace, available_places, engine_key
+from rlxweb.cost.cost_terms import format_ns
 from rlxweb.io import write_json
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    is_measuring_allowed,
+    record_for,
+)
+from rlxweb.select.device_and_adapter import DevicePlace, available_places, engine_key
 from tests.benchmarks.band_sweep_command import band
 from tests.benchmarks.placement_sweep import (
     PlacementSweep,

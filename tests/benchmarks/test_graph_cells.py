@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.ir.op import registry
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.benchmarks import graph_cells as module
 from tests.benchmarks.graph_cells import FAMILIES, GraphCell, graph_cells
 from tests.benchmarks.placement_sweep import PlacementSweep

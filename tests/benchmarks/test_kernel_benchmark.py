@@ -15,8 +15,8 @@ import pytest
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.reference_comparison import compare_to_reference
 from rlxweb.cli.bench_engines import gpu_roofline
-from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.ir.op import registry
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.benchmarks import kernel_benchmark, kernel_contenders, kernel_timing
 from tests.benchmarks.kernel_cases import KernelCase, make_cases, welch_peaks_case
 from tests.benchmarks.kernel_contenders import CaseData, Contender, ContenderRow

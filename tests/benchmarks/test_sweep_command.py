@@ -15,9 +15,9 @@ import pytest
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost
-from rlxweb.decision.candidate import Candidate
-from rlxweb.devices.device_and_adapter import CPU_PLACE
+from rlxweb.cost.candidate import Candidate
 from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.benchmarks import placement_sweep, sweep_command
 from tests.benchmarks.fake_machine import MS, FakeMachine, make_candidate
 from tests.benchmarks.placement_sweep import PlacementSweep, WelchCell

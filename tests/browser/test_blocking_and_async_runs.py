@@ -59,7 +59,7 @@ def test_automatic_choice_is_numpy_where_nothing_can_wait(tab: Tab) -> None:
     tab.run("await rlx.open_async('webgpu')\nNone")
     result = tab.blocking(
         """
-from rlxweb.calibration.profitability import profitability_policy
+from rlxweb.select.calibration.profitability import profitability_policy
 profitability_policy.spent_ns = 1e9
 x = np.random.default_rng(0).standard_normal((64, 2048)).astype(np.float32)
 p = rlx.welch_peaks(x, fs=256, k=3)

@@ -187,7 +187,7 @@ def test_a_tab_opens_its_gpu_once(tab: Tab) -> None:
     """A tab opens its GPU once by either name; the more specific one is listed."""
     result = tab.run(
         """
-from rlxweb.devices.device_and_adapter import available_places
+from rlxweb.select.device_and_adapter import available_places
 await rlx.open_async("gpu")
 await rlx.open_async("webgpu")
 same = pool.backend("gpu") is pool.backend("webgpu")

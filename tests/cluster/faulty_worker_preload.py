@@ -9,8 +9,8 @@ import os
 import signal
 from typing import Any
 
+from rlxweb.batch import recording_analysis
 from rlxweb.core.cancellation import raise_if_cancelled
-from rlxweb.jobs import recording_analysis
 
 _original_open = getattr(
     recording_analysis.open_recording, "usual", recording_analysis.open_recording

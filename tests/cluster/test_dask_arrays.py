@@ -22,6 +22,10 @@ from numpy.typing import NDArray
 
 import rlxweb
 import rlxweb.dask as rd
+from rlxweb.batch.cluster import chunk_result
+from rlxweb.batch.cluster.chunk_result import ChunkRunInfo
+from rlxweb.batch.cluster.device_shares import tabulate_runs
+from rlxweb.batch.cluster.worker_versions import MATCHED_PACKAGES
 from rlxweb.core.errors import (
     ClusterError,
     DTypeError,
@@ -31,11 +35,7 @@ from rlxweb.core.errors import (
     UnknownDevice,
     UsageError,
 )
-from rlxweb.dask import chunk_result
-from rlxweb.dask.chunk_result import ChunkRunInfo
-from rlxweb.dask.device_shares import tabulate_runs
-from rlxweb.dask.worker_versions import MATCHED_PACKAGES
-from rlxweb.decision.decision import Decision
+from rlxweb.cost.decision import Decision
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.cli_runners import ROOT, run_python
 from tests.unit.signal.learned.red_noise import (
@@ -268,7 +268,9 @@ def test_each_chunk_is_computed_once_for_all_outputs(
     def count_call(by: Any, doing: str) -> None:
         calls.append(1)
 
-    monkeypatch.setattr("rlxweb.dask.welch_chunk_tasks.check_worker", count_call)
+    monkeypatch.setattr(
+        "rlxweb.batch.cluster.welch_chunk_tasks.check_worker", count_call
+    )
     peaks = rd.welch_peaks(LAZY, 256, 64, 2, device="cpu")
     mean = peaks.power.mean(axis=0)
     dask.compute(peaks, mean, peaks.hz, rd.decisions(mean), scheduler="synchronous")

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 import rlxweb as rlx
 import rlxweb.dask as rd
+from rlxweb.batch.cluster.resource_annotations import check_worker_resources
 from rlxweb.core.errors import ClusterError, NotFinite, OutOfMemory
-from rlxweb.dask.resource_annotations import check_worker_resources
 from tests.cluster.conftest import START_S, ClusterProcesses
 from tests.wait_with_deadline import wait_until
 
@@ -74,7 +74,7 @@ def test_a_graph_on_workers(client: Client) -> None:
 
 
 def _compiled_count() -> int:
-    from rlxweb.dask.graph_tasks import _compiled_graphs as kept
+    from rlxweb.batch.cluster.graph_tasks import _compiled_graphs as kept
 
     return len(kept)
 

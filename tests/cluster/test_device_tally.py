@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlxweb.dask
+from rlxweb.batch.cluster.device_usage_counts import DeviceShare, DeviceTally
 from rlxweb.core.lazy_names import _published_names
-from rlxweb.dask.device_usage_counts import DeviceShare, DeviceTally
-from rlxweb.decision.decision import Decision
+from rlxweb.cost.decision import Decision
 
 
 def tally_shares(devices: list[tuple[str, str]]) -> list[DeviceShare]:

@@ -16,6 +16,14 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
+from rlxweb.batch.cluster import cluster_clients, recordings
+from rlxweb.batch.cluster.cluster_clients import connect_to_scheduler
+from rlxweb.batch.cluster.recordings import spread
+from rlxweb.batch.cluster.worker_death_blame import MAX_DEATHS
+from rlxweb.batch.cluster.worker_versions import local_versions
+from rlxweb.batch.file_job_protocol import AnalysisOutcome, analyse_sequentially
+from rlxweb.batch.results import FileResult
+from rlxweb.batch.settings import Settings
 from rlxweb.core.errors import (
     ClusterError,
     ClusterLost,
@@ -23,14 +31,6 @@ from rlxweb.core.errors import (
     RlxError,
     WorkerFailed,
 )
-from rlxweb.dask import cluster_clients, recordings
-from rlxweb.dask.cluster_clients import connect_to_scheduler
-from rlxweb.dask.recordings import spread
-from rlxweb.dask.worker_death_blame import MAX_DEATHS
-from rlxweb.dask.worker_versions import local_versions
-from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
-from rlxweb.jobs.results import FileResult
-from rlxweb.jobs.settings import Settings
 from tests.cli_runners import CommandRunner, check_rejected
 from tests.cluster.conftest import START_S, ClusterProcesses, Scheduler, free_port
 from tests.cluster.edf_recordings import write_edf_recordings

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 import rlxweb.dask as rd
+from rlxweb.batch.cluster import graph_tasks
 from rlxweb.core.errors import (
     DTypeError,
     GraphError,
@@ -28,7 +29,6 @@ from rlxweb.core.errors import (
     UnknownName,
     UsageError,
 )
-from rlxweb.dask import graph_tasks
 from rlxweb.ir.op import registry
 
 ROWS = 4
@@ -163,7 +163,7 @@ def test_graphs_that_mix_rows_are_refused(name: str) -> None:
 
 def test_an_op_without_a_rule_is_refused() -> None:
     """Ops without a rule are refused; this is their present list."""
-    from rlxweb.dask.row_independence import _RULES
+    from rlxweb.batch.cluster.row_independence import _RULES
 
     unknown = {
         op.name

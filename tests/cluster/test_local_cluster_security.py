@@ -44,7 +44,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
 import psutil
-from rlxweb.dask.cluster_clients import local
+from rlxweb.batch.cluster.cluster_clients import local
 
 PAGES = "", "status", "metrics", "info/main/workers.html", "json/identity.json"
 

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from rlxweb.batch.cluster.cluster_messenger import ClusterMessage, ClusterMessenger
+from rlxweb.batch.cluster.recordings import spread
+from rlxweb.batch.file_job_protocol import analyse_sequentially
+from rlxweb.batch.results import FileResult
+from rlxweb.batch.settings import Settings
 from rlxweb.core.errors import RecordingError, WorkerFailed
-from rlxweb.dask.cluster_messenger import ClusterMessage, ClusterMessenger
-from rlxweb.dask.recordings import spread
-from rlxweb.jobs.file_job_protocol import analyse_sequentially
-from rlxweb.jobs.results import FileResult
-from rlxweb.jobs.settings import Settings
 from tests.cli_runners import check_rejected, drop_times, run_cli
 from tests.cluster.edf_recordings import write_edf_recordings
 from tests.wait_with_deadline import wait_until

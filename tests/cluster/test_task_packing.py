@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.dask.task_packing import (
+from rlxweb.batch.cluster.task_packing import (
     MAX_RECORDINGS_PER_TASK,
     MAX_TASK_NBYTES,
     PendingRecording,
     RecordingQueue,
     sort_by_size,
 )
-from rlxweb.dask.worker_death_blame import (
+from rlxweb.batch.cluster.worker_death_blame import (
     MAX_DEATHS,
     MAX_DEATHS_AMONG_OTHERS,
     WorkerDeathLog,
 )
-from rlxweb.dask.worker_tasks import RecordingPath
+from rlxweb.batch.cluster.worker_tasks import RecordingPath
 
 
 def make_recording(name: str, nbytes: int | None) -> PendingRecording:

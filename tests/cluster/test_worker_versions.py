@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from rlxweb.core.errors import ClusterError
-from rlxweb.dask.cluster_messenger import ClusterMessenger, WorkerAnswer
-from rlxweb.dask.recordings import spread
-from rlxweb.dask.worker_versions import (
+from rlxweb.batch.cluster.cluster_messenger import ClusterMessenger, WorkerAnswer
+from rlxweb.batch.cluster.recordings import spread
+from rlxweb.batch.cluster.worker_versions import (
     MATCHED_PACKAGES,
     WorkerFacts,
     list_workers,
@@ -23,6 +22,7 @@ from rlxweb.dask.worker_versions import (
     version_mismatch,
     with_versions,
 )
+from rlxweb.core.errors import ClusterError
 from tests.cluster.conftest import START_S, ClusterProcesses, free_port
 from tests.cluster.test_recordings_on_cluster import ON_CPU
 from tests.wait_with_deadline import wait_until

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from rlxweb.batch.recording_analysis import FileProgress
+from rlxweb.batch.recording_conversion import ConversionJob, ConversionResult
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.errors import RecordingError
 from rlxweb.host.thread_tasks import usable_cpus
-from rlxweb.jobs.recording_analysis import FileProgress
-from rlxweb.jobs.recording_conversion import ConversionJob, ConversionResult
 
 
 class FileOutcome(NamedTuple):

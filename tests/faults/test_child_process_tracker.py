@@ -8,7 +8,7 @@ from multiprocessing.context import SpawnProcess
 
 import pytest
 
-from rlxweb.jobs.child_process_tracker import ChildProcessTracker
+from rlxweb.batch.child_process_tracker import ChildProcessTracker
 
 
 def make_sleeping_process() -> SpawnProcess:

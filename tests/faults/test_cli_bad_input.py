@@ -321,7 +321,7 @@ def test_unwritable_output_is_rejected_before_reading(
     """No sample is read when the results cannot be written."""
     path = write_edf(tmp_path)
     (tmp_path / "a-folder.png").mkdir()
-    monkeypatch.setattr("rlxweb.jobs.recording_analysis.open_recording", None)
+    monkeypatch.setattr("rlxweb.batch.recording_analysis.open_recording", None)
     check_rejected_unchanged([path, option, tmp_path / place], 2, words)
 
 
@@ -416,6 +416,6 @@ def test_multiline_driver_error_becomes_one_line(
     """Lines inside a driver's message are joined; a lost device is exit code 75."""
     error = DeviceLost("run", "the device is lost\n  caused by\n  a cable")
     monkeypatch.setattr(
-        "rlxweb.jobs.recording_analysis.analyse", Mock(side_effect=error)
+        "rlxweb.batch.recording_analysis.analyse", Mock(side_effect=error)
     )
     check_rejected(call("welch", write_edf(tmp_path)), 75, "a cable")

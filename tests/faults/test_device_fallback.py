@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
-from rlxweb.choose.device_loss_retry import DEVICE_LOST
-from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     DeviceFallbackError,
@@ -22,6 +20,8 @@ from rlxweb.core.errors import (
     ShaderRejected,
     Unsupported,
 )
+from rlxweb.select.device_loss_retry import DEVICE_LOST
+from rlxweb.select.fallback import run_with_fallback
 from tests.unit.runtime.fake_machine import FakeMachine, add_graph
 from tests.unit.runtime.fake_machine import three_devices as three_devices
 

@@ -20,8 +20,8 @@ import rlxweb as rlx
 from rlxweb.core.errors import RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import Op, registry
-from rlxweb.tracing import supported_functions
-from rlxweb.tracing.numpy_dispatch import COMPLEX_UFUNCS
+from rlxweb.trace import supported_functions
+from rlxweb.trace.numpy_dispatch import COMPLEX_UFUNCS
 from tests.gradients import graph_op_cases, numpy_function_cases
 from tests.gradients.derivative_comparison import (
     DerivativeCase,

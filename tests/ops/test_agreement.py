@@ -17,7 +17,7 @@ from rlxweb.backends.protocol import Array, DeviceBuffer
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_device_arrays import WebGpuDeviceBuffer
 from rlxweb.backends.webgpu_input_bindings import BufferPlacement
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import LimitExceeded, RlxError
 from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking

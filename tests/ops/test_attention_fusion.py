@@ -14,7 +14,7 @@ import pytest
 
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.reference_comparison import reference_outputs
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor

@@ -16,7 +16,7 @@ from rlxweb.backends import (
     cpu_native_program,
 )
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases
 from rlxweb.smoke.op_chain_cases import chain_cases

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import registry

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.compile.range_analysis import RangeAnalysis
+from rlxweb.compiler.range_analysis import RangeAnalysis
 from rlxweb.core.errors import DTypeError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType

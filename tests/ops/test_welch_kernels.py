@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlxweb import Graph
 from rlxweb.backends.protocol import Backend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.cost.graph_work import node_signature
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest

@@ -39,10 +39,10 @@ runner.resolve("node-by-node")
 print(found.engine, "|", found.device, "|", runner.explain())
 """
 CALIBRATE_QUICKLY = """
-from rlxweb.calibration import measure_engine
-from rlxweb.calibration.engine_calibration_lookup import measure_now
-from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.devices.device_and_adapter import parse_place
+from rlxweb.select.calibration import measure_engine
+from rlxweb.select.calibration.engine_calibration_lookup import measure_now
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import parse_place
 all_of = measure_engine.kernel_jobs
 count = measure_engine.ESSENTIAL_KERNEL_COUNT
 measure_engine.kernel_jobs = lambda place: list(all_of(place))[:count]

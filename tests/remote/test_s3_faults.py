@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlxweb.batch.cluster.worker_tasks import RecordingPath, analyse_recording
+from rlxweb.batch.settings import Settings
 from rlxweb.core.errors import RecordingError
-from rlxweb.dask.worker_tasks import RecordingPath, analyse_recording
 from rlxweb.io import open_recording, read_ahead
 from rlxweb.io.storage_options import StorageAccess
-from rlxweb.jobs.settings import Settings
 from tests.remote.faulty_web_server import HttpReply, HttpRequest, Site
 from tests.remote.sample_files import (
     COUNTS,

@@ -32,7 +32,7 @@ from rlxweb.backends.wasm_attention_codegen import attention_module
 from rlxweb.backends.wasm_elementwise_codegen import region_module
 from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, Unsupported
 from rlxweb.core.limits import Limits
 from rlxweb.gpu.coroutine_runner import run_blocking

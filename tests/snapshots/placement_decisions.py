@@ -19,18 +19,11 @@ import numpy as np
 
 from rlxweb import Graph
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.calibration.profitability import ProfitabilityPolicy
-from rlxweb.choose.choice_by_rlx_constants import (
-    MODEL_ORDER,
-    seed_candidates,
-    seed_pick,
-)
-from rlxweb.choose.chooser import choose_fastest
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError
 from rlxweb.cost.calibration_record import MeasuredPoint
+from rlxweb.cost.candidate import Candidate, candidate_name
+from rlxweb.cost.explain import explain_decision
 from rlxweb.cost.fusion_gate import (
     FusionTarget,
     fusion_benefit,
@@ -44,10 +37,17 @@ from rlxweb.cost.graph_time_estimate import (
 from rlxweb.cost.graph_traffic_counts import GraphIoOptions, profile_graph_io
 from rlxweb.cost.rlx_welch_costs import SeedWelchCosts
 from rlxweb.cost.work_kinds import KINDS
-from rlxweb.decision.candidate import Candidate, candidate_name
-from rlxweb.decision.explain import explain_decision
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.host.welch_graph import welch_graph
+from rlxweb.select.calibration.calibration_store import calibration_store
+from rlxweb.select.calibration.profitability import ProfitabilityPolicy
+from rlxweb.select.choice_by_rlx_constants import (
+    MODEL_ORDER,
+    seed_candidates,
+    seed_pick,
+)
+from rlxweb.select.chooser import choose_fastest
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
+from rlxweb.select.graph_job import GraphJob
 from rlxweb.signal.batch_size_crossover import crossover_text
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.devices.device_and_adapter import CPU_PLACE
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.unit.signal.fake_gpu import (
     CPU_SPEED,
     DEVICE_LABEL,
@@ -43,4 +43,4 @@ def two(gpu: FakeGpu) -> FakeGpu:
 def nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail any test that looks for other devices."""
     failing_search = Mock(side_effect=AssertionError("other devices were looked for"))
-    monkeypatch.setattr("rlxweb.choose.chooser.available_places", failing_search)
+    monkeypatch.setattr("rlxweb.select.chooser.available_places", failing_search)

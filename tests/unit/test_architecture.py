@@ -35,22 +35,22 @@ LIBRARY_IMPORTERS: dict[str, str | tuple[str, ...]] = {
     "edfio": "io/demo.py",
     "fsspec": "io/remote.py",
     "zarr": "io/zarr_recording.py",
-    "dask": "dask/",
-    "distributed": "dask/",
+    "dask": "batch/cluster/",
+    "distributed": "batch/cluster/",
     "click": "cli/",
-    "rich": ("cli/", "training/progress_bar.py"),
-    "platformdirs": "calibration/cache_folder.py",
+    "rich": ("cli/", "trace/training/progress_bar.py"),
+    "platformdirs": "select/calibration/cache_folder.py",
     "matplotlib": ("plot/", "cli/"),
     "pyarrow": "io/parquet_tables.py",
     "mne": "io/mne_reader.py",
     "onnx": "onnx/onnx_library_access.py",
     "soundfile": "io/libsndfile_reader.py",
     "h5py": "io/hdf5_reader.py",
-    "scipy": ("io/preprocessing.py", "training/lbfgs.py"),
+    "scipy": ("io/preprocessing.py", "trace/training/lbfgs.py"),
     "sounddevice": "live/microphone_source.py",
     "pylsl": "live/lsl_source.py",
 }
-ENVIRONMENT_READERS = ("cli/", "devices/policy.py")
+ENVIRONMENT_READERS = ("cli/", "select/policy.py")
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "manager", "base"}
 HEAVY_LIBRARIES = (
     "wgpu",
@@ -266,7 +266,7 @@ def test_nothing_imports_rlx() -> None:
     texts = {name for path in MODULES for _, name in source_facts(path).modules_in_text}
     assert {
         "rlxweb.ir.graph",
-        "rlxweb.graphfile.graph_writer",
+        "rlxweb.runtime.graph_files.graph_writer",
     } <= texts  # of both tables
 
 
@@ -311,7 +311,7 @@ def test_no_network_is_used() -> None:
         for path, _, name in iter_imports()
         if name in NETWORK_MODULES or name.split(".")[0] in NETWORK_MODULES
     }
-    assert importers == {"pages/open_in_browser.py", "pages/local_server.py"}
+    assert importers == {"export/open_in_browser.py", "export/local_server.py"}
 
 
 def test_only_the_webgpu_backend_imports_kernels_and_port() -> None:
@@ -359,7 +359,7 @@ def test_no_circular_imports() -> None:
 
 
 def test_environment_is_read_in_two_places() -> None:
-    """os.environ and os.getenv occur in cli/ and devices/policy.py only."""
+    """os.environ and os.getenv occur in cli/ and select/policy.py only."""
     wrong = [
         f"{package_path(path)}:{line}"
         for path in MODULES

@@ -29,15 +29,15 @@ import numpy as np
 import pytest
 
 from rlxweb.backends import library_detection, registry
-from rlxweb.calibration import cache_folder
+from rlxweb.batch import journal, locked_file
 from rlxweb.cli import live_web, process_pool
 from rlxweb.core import atomic_file, library_crash_probe, safe_file_opening
 from rlxweb.core.errors import UsageError
 from rlxweb.gpu import adapter_selection
 from rlxweb.host import thread_tasks
-from rlxweb.jobs import journal, locked_file
 from rlxweb.live import raw_pipe_source
 from rlxweb.machine import native_thread_pool
+from rlxweb.select.calibration import cache_folder
 from rlxweb.smoke import child_process, fault_injection, process_memory
 from rlxweb.smoke.tab import browser_launch
 from tests.cli_runners import ROOT
@@ -850,8 +850,8 @@ def test_a_cluster_on_windows_starts_no_tracker_and_blocks_no_signal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Python has neither on Windows; elsewhere both are done and undone."""
-    connect: Any = import_module("rlxweb.dask.cluster_clients")
-    load_for_platform("rlxweb.dask.cluster_clients", system)
+    connect: Any = import_module("rlxweb.batch.cluster.cluster_clients")
+    load_for_platform("rlxweb.batch.cluster.cluster_clients", system)
     tracker_options: list[str] = []
     events: list[object] = []
     options: list[str] = []
@@ -1024,7 +1024,7 @@ def test_port_reuse_is_disabled_only_on_windows(system: str, can_reuse: bool) ->
     """The option that lets a port be reused at once would share it with other programs
     on Windows.
     """
-    server = load_for_platform("rlxweb.pages.local_server", system)._LocalHttpServer
+    server = load_for_platform("rlxweb.export.local_server", system)._LocalHttpServer
     assert server.allow_reuse_address is can_reuse
 
 

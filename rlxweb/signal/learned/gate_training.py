@@ -28,11 +28,11 @@ from rlxweb.signal.learned.gated_fft import (
     bit_reversal_order,
     needed_butterflies,
 )
-from rlxweb.tracing.derivatives import value_and_grad
-from rlxweb.tracing.nn_namespace import nn
-from rlxweb.training.loop import Trained, train
-from rlxweb.training.optimizers import Adam
-from rlxweb.training.saved_training import load_training
+from rlxweb.trace.derivatives import value_and_grad
+from rlxweb.trace.nn_namespace import nn
+from rlxweb.trace.training.loop import Trained, train
+from rlxweb.trace.training.optimizers import Adam
+from rlxweb.trace.training.saved_training import load_training
 
 _BATCH_SIZE: Final = 32
 _LEARNING_RATE: Final = 0.02

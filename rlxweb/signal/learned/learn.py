@@ -34,7 +34,7 @@ from rlxweb.signal.learned.training_examples import TrainingExamples, make_examp
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.learned.transform_file import MAX_NPERSEG, save_transform
 from rlxweb.signal.welch_request import WelchRequest
-from rlxweb.training.loop import INTERRUPTED
+from rlxweb.trace.training.loop import INTERRUPTED
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -16,17 +16,20 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import CPU_ENGINE
-from rlxweb.calibration.engine_calibration_lookup import engine_calibration, fit_cached
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceError, Unsupported
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchModel
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.cost_terms import Terms
-from rlxweb.decision.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    engine_calibration,
+    fit_cached,
+)
+from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.accuracy_check_cost import accuracy_check_terms
 from rlxweb.signal.band_engine import BandEngine
 from rlxweb.signal.bin_range import BinRange

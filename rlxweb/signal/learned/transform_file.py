@@ -19,13 +19,13 @@ import numpy.typing as npt
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import open_output
 from rlxweb.core.errors import GraphFileError, UsageError, shown
-from rlxweb.graphfile.memory_mapped_bytes import Source, load_bytes
-from rlxweb.graphfile.safetensors_header import (
+from rlxweb.host.welch_spec import Detrend
+from rlxweb.runtime.graph_files.memory_mapped_bytes import Source, load_bytes
+from rlxweb.runtime.graph_files.safetensors_header import (
     METADATA_KEY,
     SafetensorsLayout,
     read_layout,
 )
-from rlxweb.host.welch_spec import Detrend
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.gated_fft import (
     PrunedFftProgram,

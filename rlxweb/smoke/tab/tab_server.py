@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rlxweb.pages.local_server import LocalRequestHandler, LocalServer
+from rlxweb.export.local_server import LocalRequestHandler, LocalServer
 from rlxweb.smoke.tab.package_zip import zip_package
 
 MAX_SILENCE_S = 20.0

@@ -10,9 +10,9 @@ import math
 import numpy as np
 
 from rlxweb.backends.pool import pool
-from rlxweb.devices.availability import open_async
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import registry
+from rlxweb.select.availability import open_async
 from rlxweb.smoke.case import checked_ops
 from rlxweb.smoke.result_rows import DEVICE_LOST_ERRORS, json_number
 from rlxweb.smoke.suite import page_cases

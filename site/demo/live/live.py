@@ -13,11 +13,11 @@ from overview import columns_of
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.errors import DeviceError, RecordingError, RlxError
-from rlxweb.devices.device_and_adapter import parse_place
 from rlxweb.gpu.coroutine_runner import can_block, run_blocking
 from rlxweb.io import check_finite, open_recording
+from rlxweb.select.calibration.engine_calibration_lookup import measure_now
+from rlxweb.select.device_and_adapter import parse_place
 
 # Measuring takes seconds; here it is done when the visitor asks, never between frames.
 os.environ["RLX_CALIBRATION"] = "off"
@@ -295,6 +295,6 @@ def clear_picks():
     """Clear the cached picks, so that "auto" chooses again with the new
     measurements.
     """
-    from rlxweb.choose.device_pick_cache import recent_picks
+    from rlxweb.select.device_pick_cache import recent_picks
 
     recent_picks.clear()

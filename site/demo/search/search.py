@@ -12,7 +12,7 @@ from wordpiece import WordPiece
 
 import rlxweb as rlx
 from rlxweb.errors import ModelError
-from rlxweb.graphfile.strict_json import FormatViolation, check_depth
+from rlxweb.runtime.graph_files.strict_json import FormatViolation, check_depth
 
 MODEL = INDEX = None
 FRAME_TOKENS = 2

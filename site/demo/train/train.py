@@ -25,9 +25,13 @@ from vowels import FRAME, FS, NAMES, resampled, rms
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.errors import DeviceError, InputError, NotFinite
-from rlxweb.training.nonfinite_search import describe_first_nonfinite
-from rlxweb.training.saved_training import SavedTraining, load_training, save_training
-from rlxweb.training.tree_map import flatten_arrays
+from rlxweb.trace.training.nonfinite_search import describe_first_nonfinite
+from rlxweb.trace.training.saved_training import (
+    SavedTraining,
+    load_training,
+    save_training,
+)
+from rlxweb.trace.training.tree_map import flatten_arrays
 
 # Measuring takes seconds, and would be done in the middle of a training.
 os.environ["RLX_CALIBRATION"] = "off"

@@ -37,12 +37,12 @@ from distributed import Client
 from distributed.security import Security
 
 import rlxweb.dask
+from rlxweb.batch.cluster import task_packing
+from rlxweb.batch.cluster.recordings import spread
+from rlxweb.batch.cluster.task_packing import MAX_RECORDINGS_PER_TASK
+from rlxweb.batch.recording_analysis import analyse_file
+from rlxweb.batch.settings import Settings
 from rlxweb.core.errors import RlxError
-from rlxweb.dask import task_packing
-from rlxweb.dask.recordings import spread
-from rlxweb.dask.task_packing import MAX_RECORDINGS_PER_TASK
-from rlxweb.jobs.recording_analysis import analyse_file
-from rlxweb.jobs.settings import Settings
 from tests.benchmarks.scaling.simulation import TaskCosts
 
 FS, CHANNELS = 256, 16

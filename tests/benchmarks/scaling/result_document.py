@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.dask.task_packing import MAX_RECORDINGS_PER_TASK, MAX_TASK_NBYTES
+from rlxweb.batch.cluster.task_packing import MAX_RECORDINGS_PER_TASK, MAX_TASK_NBYTES
 from tests.benchmarks import machine_facts
 from tests.benchmarks.scaling.simulation import (
     RecordingWork,

@@ -4,8 +4,9 @@ costs.
 A task of recordings goes through lines that serve one at a time, in the order of
 arrival: the client that submits it, the scheduler, the worker that reads and computes
 it, the storage that all workers share, the network back, scheduler and client again.
-Only so many tasks are on their way at a time, as in `rlxweb.dask.recordings`, and small
-recordings share one, as in `rlxweb.dask.task_packing`. The busiest line is the limit.
+Only so many tasks are on their way at a time, as in `rlxweb.batch.cluster.recordings`,
+and small recordings share one, as in `rlxweb.batch.cluster.task_packing`. The busiest
+line is the limit.
 
 Left out: the time until workers are there, faults, work stolen from one worker by
 another, and what the garbage collector of a scheduler does to its time per task.
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 
-from rlxweb.dask.task_packing import TASKS_LEFT_PER_THREAD
+from rlxweb.batch.cluster.task_packing import TASKS_LEFT_PER_THREAD
 
 
 @dataclass(frozen=True, slots=True)

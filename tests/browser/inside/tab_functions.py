@@ -15,7 +15,7 @@ import numpy as np
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.verify import verify
 from rlxweb.runtime.input_validation import validate_array

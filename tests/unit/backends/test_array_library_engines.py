@@ -13,7 +13,7 @@ import rlxweb as rlx
 from rlxweb.backends.array_error_translation import translate_error
 from rlxweb.backends.mlx_backend import open_mlx
 from rlxweb.backends.pool import pool
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import (
     AdapterMissing,
     DeviceLost,

@@ -22,7 +22,7 @@ from rlxweb.backends.cpu_native_elementwise import (
     region_kernels,
     region_row_layout,
 )
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

@@ -17,7 +17,7 @@ from rlxweb.backends.cpu_native_im2col import Im2colConvCall
 from rlxweb.backends.cpu_native_matmul import matmul_kernels
 from rlxweb.backends.cpu_native_matmul_epilogue import has_epilogue
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from tests.engines_under_test import Array

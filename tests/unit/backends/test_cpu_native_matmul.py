@@ -24,7 +24,7 @@ from rlxweb.backends.cpu_native_matmul import (
 from rlxweb.backends.cpu_native_matmul_epilogue import MatmulCall, has_epilogue
 from rlxweb.backends.cpu_packed_weights import PANEL_CACHE
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.parallel_native_calls import ParallelNativeFunction
 from rlxweb.ir.graph import Graph

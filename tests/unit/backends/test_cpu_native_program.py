@@ -20,7 +20,7 @@ from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.cpu_native_elementwise import region_kernels
 from rlxweb.backends.cpu_native_program import PlanSegment, native_program_kernels
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.machine import background_jit_cache

@@ -12,7 +12,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.cpu_numpy_elementwise import NumpyRegion, block_size
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GraphError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.host.array_tiles import TILE_ELEMENTS

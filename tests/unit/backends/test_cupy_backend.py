@@ -19,7 +19,7 @@ from rlxweb.backends import cupy_backend
 from rlxweb.backends.cupy_backend import open_cupy
 from rlxweb.backends.cupy_elementwise_codegen import CUDA_EXPRESSIONS
 from rlxweb.backends.registry_row import always_present, array_library, open_and_test
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph

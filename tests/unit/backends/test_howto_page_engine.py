@@ -19,13 +19,13 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.calibration import welch_jobs
-from rlxweb.calibration.engine_calibration_lookup import measure_now
-from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Unsupported
 from rlxweb.core.limits import tiny_limits
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, available_places
+from rlxweb.select.calibration import welch_jobs
+from rlxweb.select.calibration.engine_calibration_lookup import measure_now
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, available_places
 from tests.cli_runners import ROOT, CommandRunner, run_python
 
 PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-a-backend.md"

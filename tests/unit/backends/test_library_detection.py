@@ -19,8 +19,8 @@ from rlxweb.backends.registry import (
     clear_detection_caches,
     is_named_only,
 )
-from rlxweb.choose.device_report import device_report
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.select.device_report import device_report
+from rlxweb.select.policy import DevicePolicy
 from tests.cli_runners import ROOT
 
 ConfigureMachine = Callable[..., None]

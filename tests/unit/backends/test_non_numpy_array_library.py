@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.array import ArrayBackend, array_target
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GraphError, IndexRefused
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType

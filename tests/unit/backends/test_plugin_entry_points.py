@@ -15,7 +15,7 @@ from rlxweb.backends.pool import pool
 from rlxweb.backends.registry import absence_reason, engine_labels, refused_entry_points
 from rlxweb.core.device import parse_device
 from rlxweb.core.errors import AdapterMissing, UnknownDevice
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.select.policy import DevicePolicy
 from tests.cli_runners import CommandRunner
 
 InstallPackage = Callable[..., None]

@@ -15,7 +15,7 @@ from rlxweb.backends.pool import BackendPool
 from rlxweb.backends.protocol import Array, Backend, Program, require_own_program
 from rlxweb.backends.registry import ROWS, Row
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.plan import Plan
+from rlxweb.compiler.plan import Plan
 from rlxweb.core.errors import GraphError, Unsupported
 from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.coroutine_runner import run_blocking

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import (
     DeviceLost,
     DTypeError,

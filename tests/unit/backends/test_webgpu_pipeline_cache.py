@@ -11,7 +11,7 @@ import pytest
 from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.backends.webgpu_kernel_selection import KernelSelector
 from rlxweb.backends.webgpu_pipeline_cache import PipelineCache, TrustLevel
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import ShaderRejected
 from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.cost.graph_work import node_signature

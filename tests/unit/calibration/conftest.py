@@ -12,7 +12,10 @@ from tests.unit.calibration.fake_clock_calibration import CalibrationLab
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> CalibrationLab:
     """Provide a lab for an engine's own jobs: a run takes 10 ns, a NumPy call 20."""
-    calibration_lab, module = CalibrationLab(), "rlxweb.calibration.measure_engine"
+    calibration_lab, module = (
+        CalibrationLab(),
+        "rlxweb.select.calibration.measure_engine",
+    )
     monkeypatch.setattr(
         f"{module}.empty_run_job", lambda place: calibration_lab.make_job("run", 10)
     )

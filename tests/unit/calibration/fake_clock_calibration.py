@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import Mock
 
-from rlxweb.calibration.calibration_jobs import CalibrationJob
-from rlxweb.calibration.measure_engine import calibrate
-from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.devices.device_and_adapter import CPU_PLACE
+from rlxweb.select.calibration.calibration_jobs import CalibrationJob
+from rlxweb.select.calibration.measure_engine import calibrate
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import CPU_PLACE
 
 
 @dataclass

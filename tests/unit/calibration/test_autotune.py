@@ -17,28 +17,28 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.calibration import autotune as module
-from rlxweb.calibration.autotune import (
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.core.errors import GpuTimeout, InputError
+from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
+from rlxweb.cost.calibration_json import calibration_from_json
+from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.recipes.kernel_variants import VARIANTS, KernelVariant, variant_table_id
+from rlxweb.recipes.reduce_kernel_variants import row_reduction_planner
+from rlxweb.select.calibration import autotune as module
+from rlxweb.select.calibration.autotune import (
     AUTOTUNE_CASES,
     AutotuneCase,
     autotune_ops,
     rank_by_time,
     repeats_per_sample,
 )
-from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.calibration.engine_calibration_lookup import known_record
-from rlxweb.calibration.stopwatch import Stopwatch
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.core.errors import GpuTimeout, InputError
-from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
-from rlxweb.cost.calibration_json import calibration_from_json
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.devices.device_and_adapter import engine_identity, parse_place
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.op import TensorType, registry
-from rlxweb.recipes.kernel_variants import VARIANTS, KernelVariant, variant_table_id
-from rlxweb.recipes.reduce_kernel_variants import row_reduction_planner
+from rlxweb.select.calibration.calibration_store import calibration_store
+from rlxweb.select.calibration.engine_calibration_lookup import known_record
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import engine_identity, parse_place
 
 PLACE = parse_place("vulkan:llvmpipe")
 VARIANT_TABLE = variant_table_id(VARIANTS)

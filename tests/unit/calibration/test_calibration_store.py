@@ -17,16 +17,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rlxweb.calibration.cache_folder import (
+from rlxweb.core.errors import CalibrationWarning, InputError
+from rlxweb.cost.calibration_json import calibration_from_json
+from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.select.calibration.cache_folder import (
     MAX_FILE_NBYTES,
     cache_folder,
     read_json,
     write_json,
 )
-from rlxweb.calibration.calibration_store import CalibrationStore, calibration_file_name
-from rlxweb.core.errors import CalibrationWarning, InputError
-from rlxweb.cost.calibration_json import calibration_from_json
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.select.calibration.calibration_store import (
+    CalibrationStore,
+    calibration_file_name,
+)
 from tests.run_in_threads import run_concurrently, start_threads
 
 POINTS = (

@@ -11,13 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.calibration.cache_folder import read_json
-from rlxweb.calibration.calibration_store import CalibrationStore, calibration_file_name
-from rlxweb.calibration.engine_calibration_lookup import (
-    known_record,
-    measure_now,
-    record_for,
-)
 from rlxweb.core.errors import (
     CalibrationWarning,
     DeviceLost,
@@ -25,7 +18,17 @@ from rlxweb.core.errors import (
     Unsupported,
 )
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.select.calibration.cache_folder import read_json
+from rlxweb.select.calibration.calibration_store import (
+    CalibrationStore,
+    calibration_file_name,
+)
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    known_record,
+    measure_now,
+    record_for,
+)
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from tests.cli_runners import run_python
 from tests.run_in_threads import run_concurrently
 
@@ -57,7 +60,7 @@ def fake_calibrate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeCalib
     fake = FakeCalibrate()
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
     use_new_store(monkeypatch, tmp_path)
-    monkeypatch.setattr("rlxweb.calibration.measure_engine.calibrate", fake)
+    monkeypatch.setattr("rlxweb.select.calibration.measure_engine.calibrate", fake)
     return fake
 
 
@@ -65,7 +68,7 @@ def use_new_store(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Replace the store by a new one on `folder`, as a new process has it."""
     store = CalibrationStore(folder)
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup.calibration_store", store
+        "rlxweb.select.calibration.engine_calibration_lookup.calibration_store", store
     )
 
 
@@ -111,7 +114,9 @@ def test_threads_that_need_an_engine_measure_it_once(
         )  # time for a second thread to come in, were it let in
         return record
 
-    monkeypatch.setattr("rlxweb.calibration.measure_engine.calibrate", calibrate_slowly)
+    monkeypatch.setattr(
+        "rlxweb.select.calibration.measure_engine.calibrate", calibrate_slowly
+    )
     records: list[Calibration] = []
     run_concurrently([lambda: records.append(record_for("cpu"))] * 4)
     assert fake_calibrate.calls == [CPU_PLACE]
@@ -194,7 +199,7 @@ def test_measuring_works_without_writable_cache(
     monkeypatch.delenv("RLX_CACHE_DIR")
     monkeypatch.setitem(sys.modules, "platformdirs", None)
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup.calibration_store",
+        "rlxweb.select.calibration.engine_calibration_lookup.calibration_store",
         CalibrationStore(),
     )
     capsys.readouterr()
@@ -234,9 +239,9 @@ def test_next_process_reads_stored_measurement(tmp_path: Path) -> None:
     """
     program = (
         "from itertools import islice\n"
-        "from rlxweb.calibration import measure_engine\n"
-        "from rlxweb.calibration.engine_calibration_lookup import record_for\n"
-        "from rlxweb.calibration.stopwatch import Stopwatch\n"
+        "from rlxweb.select.calibration import measure_engine\n"
+        "from rlxweb.select.calibration.engine_calibration_lookup import record_for\n"
+        "from rlxweb.select.calibration.stopwatch import Stopwatch\n"
         "measure_engine.Stopwatch = lambda: Stopwatch(sample_ns=1, samples=1, "
         "min_samples=1)\n"
         "every = measure_engine.kernel_jobs\n"

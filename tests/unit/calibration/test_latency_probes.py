@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from rlxweb.backends.protocol import LatencyProbe
-from rlxweb.calibration.measure_engine import calibrate
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.devices.device_and_adapter import DevicePlace
+from rlxweb.select.calibration.measure_engine import calibrate
+from rlxweb.select.device_and_adapter import DevicePlace
 from tests.unit.calibration.fake_clock_calibration import CalibrationLab, FakeClock
 
 GPU = DevicePlace(Device.GPU)
@@ -73,8 +73,8 @@ class FakeBackendPool:
 @pytest.fixture
 def fake_pool(lab: CalibrationLab, monkeypatch: pytest.MonkeyPatch) -> FakeBackendPool:
     pool = FakeBackendPool(FakeLatencyProbes(lab.clock))
-    monkeypatch.setattr("rlxweb.calibration.measure_engine.pool", pool)
-    monkeypatch.setattr("rlxweb.devices.device_and_adapter.pool", pool)
+    monkeypatch.setattr("rlxweb.select.calibration.measure_engine.pool", pool)
+    monkeypatch.setattr("rlxweb.select.device_and_adapter.pool", pool)
     return pool
 
 

@@ -15,15 +15,6 @@ import pytest
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import DeviceBuffer
-from rlxweb.calibration import measure_engine as measuring
-from rlxweb.calibration.calibration_jobs import (
-    ESSENTIAL_KERNEL_COUNT,
-    CalibrationJob,
-    kernel_jobs,
-    probe_job,
-)
-from rlxweb.calibration.measure_engine import calibrate, engine_identity
-from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -37,14 +28,23 @@ from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_probes import CalibrationProbe
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import KINDS
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, parse_place
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel
 from rlxweb.ir.op import registry
+from rlxweb.select.calibration import measure_engine as measuring
+from rlxweb.select.calibration.calibration_jobs import (
+    ESSENTIAL_KERNEL_COUNT,
+    CalibrationJob,
+    kernel_jobs,
+    probe_job,
+)
+from rlxweb.select.calibration.measure_engine import calibrate, engine_identity
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, parse_place
 from tests.unit.calibration.fake_clock_calibration import CalibrationLab
 
 MS = 1_000_000
-MODULE = "rlxweb.calibration.measure_engine"
+MODULE = "rlxweb.select.calibration.measure_engine"
 GPU = DevicePlace(Device.GPU)
 KERNEL_KINDS = {kind.name for kind in KINDS.values() if kind.probes}
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.calibration import observed_run_corrections as module
-from rlxweb.calibration.observed_run_corrections import (
+from rlxweb.core.errors import CalibrationWarning
+from rlxweb.select.calibration import observed_run_corrections as module
+from rlxweb.select.calibration.observed_run_corrections import (
     FILE_NAME,
     MAX_FACTOR,
     SCHEMA,
     CorrectionStore,
     nearest_octave,
 )
-from rlxweb.core.errors import CalibrationWarning
 from tests.cli_runners import run_python
 from tests.run_in_threads import run_concurrently
 
@@ -153,7 +153,7 @@ def test_corrections_outlive_the_process(tmp_path: Path) -> None:
 def test_process_exit_writes_corrections(tmp_path: Path) -> None:
     """Runs within the pause between two writes are not lost."""
     program = (
-        "from rlxweb.calibration.observed_run_corrections import corrections\n"
+        "from rlxweb.select.calibration.observed_run_corrections import corrections\n"
         f"for _ in range(3): corrections.record_run({BUCKET!r}, 1e6, 2e6)"
     )
     result = run_python("-c", program, RLX_CACHE_DIR=str(tmp_path / "cache"))

@@ -8,17 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.calibration.calibration_store import CalibrationStore
-from rlxweb.calibration.engine_calibration_lookup import (
-    PointKinds,
-    measure_if_profitable,
-)
-from rlxweb.calibration.measure_engine import BUDGET_S
-from rlxweb.calibration.profitability import NS_PER_MS, NS_PER_S, ProfitabilityPolicy
 from rlxweb.core.device import Device
 from rlxweb.core.errors import CalibrationWarning, DeviceLost
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.select.calibration.calibration_store import CalibrationStore
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    PointKinds,
+    measure_if_profitable,
+)
+from rlxweb.select.calibration.measure_engine import BUDGET_S
+from rlxweb.select.calibration.profitability import (
+    NS_PER_MS,
+    NS_PER_S,
+    ProfitabilityPolicy,
+)
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from tests.run_in_threads import run_concurrently
 
 
@@ -87,10 +91,12 @@ def measurer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRecordFor:
     store = CalibrationStore(tmp_path)
     fake = FakeRecordFor(store)
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup.calibration_store", store
+        "rlxweb.select.calibration.engine_calibration_lookup.calibration_store", store
     )
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
-    monkeypatch.setattr("rlxweb.calibration.engine_calibration_lookup.record_for", fake)
+    monkeypatch.setattr(
+        "rlxweb.select.calibration.engine_calibration_lookup.record_for", fake
+    )
     return fake
 
 
@@ -98,7 +104,7 @@ def measurer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeRecordFor:
 def rival(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every place count as able to replace the CPU."""
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup._can_replace_cpu",
+        "rlxweb.select.calibration.engine_calibration_lookup._can_replace_cpu",
         lambda place, kinds: True,
     )
 
@@ -138,11 +144,12 @@ def test_failing_engine_does_not_stop_others(
 ) -> None:
     """An engine that fails causes a warning with its name and the reason."""
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup.known_record",
+        "rlxweb.select.calibration.engine_calibration_lookup.known_record",
         lambda d, a="": None,
     )
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup._is_software", lambda place: False
+        "rlxweb.select.calibration.engine_calibration_lookup._is_software",
+        lambda place: False,
     )
     other = DevicePlace(Device.VULKAN, "llvmpipe")
     measurer.broken = (other,)

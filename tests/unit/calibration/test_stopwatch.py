@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.calibration.stopwatch import MAX_UNTIMED_CALLS, RunTiming, Stopwatch
 from rlxweb.core.errors import OutOfMemory
+from rlxweb.select.calibration.stopwatch import MAX_UNTIMED_CALLS, RunTiming, Stopwatch
 from tests.unit.calibration.fake_clock_calibration import FakeClock
 
 

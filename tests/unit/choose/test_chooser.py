@@ -11,19 +11,6 @@ from typing import Any
 
 import pytest
 
-from rlxweb.calibration.engine_calibration_lookup import UNMEASURED_REASON
-from rlxweb.calibration.observed_run_corrections import Bucket
-from rlxweb.calibration.profitability import ProfitabilityPolicy, profitability_policy
-from rlxweb.choose import chooser
-from rlxweb.choose.chooser import (
-    AllowedDevices,
-    DevicePick,
-    PlaceRequest,
-    choose_by_prediction,
-    choose_fastest,
-    choose_place,
-    choose_place_async,
-)
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     DeviceLost,
@@ -33,11 +20,27 @@ from rlxweb.core.errors import (
     UnknownDevice,
     UsageError,
 )
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.cost_terms import Terms
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.cost_terms import Terms
 from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.select import chooser
+from rlxweb.select.calibration.engine_calibration_lookup import UNMEASURED_REASON
+from rlxweb.select.calibration.observed_run_corrections import Bucket
+from rlxweb.select.calibration.profitability import (
+    ProfitabilityPolicy,
+    profitability_policy,
+)
+from rlxweb.select.chooser import (
+    AllowedDevices,
+    DevicePick,
+    PlaceRequest,
+    choose_by_prediction,
+    choose_fastest,
+    choose_place,
+    choose_place_async,
+)
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
+from rlxweb.select.policy import DevicePolicy
 from tests.unit.signal.fake_gpu import CPU_SPEED
 
 MS = 1e6

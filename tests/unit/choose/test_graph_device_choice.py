@@ -9,20 +9,8 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, Session, device_report
-from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.calibration.engine_calibration_lookup import (
-    UNMEASURED_REASON,
-    engine_calibration,
-)
-from rlxweb.calibration.profitability import ProfitabilityPolicy
-from rlxweb.choose import graph_job, resolve
-from rlxweb.choose.choice_by_rlx_constants import seed_pick
-from rlxweb.choose.chooser import choose_fastest
-from rlxweb.choose.graph_job import GraphJob, fusion_gate_at
-from rlxweb.choose.resolve import devices_for, pick_fastest, supports_graph
-from rlxweb.choose.resolve import fastest_device_for as pick
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.plan import Plan
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import RLX_PRIORITY, Device, fastest_among
 from rlxweb.core.errors import (
     EnvironmentWarning,
@@ -32,7 +20,18 @@ from rlxweb.core.errors import (
 )
 from rlxweb.cost import Candidate, fastest_device_for
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.devices.device_and_adapter import (
+from rlxweb.ir.op import Attr, registry
+from rlxweb.runtime.device_benchmark import benchmark_devices, warm_all
+from rlxweb.select import graph_job, resolve
+from rlxweb.select.calibration.calibration_store import calibration_store
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    UNMEASURED_REASON,
+    engine_calibration,
+)
+from rlxweb.select.calibration.profitability import ProfitabilityPolicy
+from rlxweb.select.choice_by_rlx_constants import seed_pick
+from rlxweb.select.chooser import choose_fastest
+from rlxweb.select.device_and_adapter import (
     CPU_PLACE,
     DevicePlace,
     available_places,
@@ -40,8 +39,9 @@ from rlxweb.devices.device_and_adapter import (
     engine_identity,
     parse_place,
 )
-from rlxweb.ir.op import Attr, registry
-from rlxweb.runtime.device_benchmark import benchmark_devices, warm_all
+from rlxweb.select.graph_job import GraphJob, fusion_gate_at
+from rlxweb.select.resolve import devices_for, pick_fastest, supports_graph
+from rlxweb.select.resolve import fastest_device_for as pick
 from tests.fake_gpu_port import InjectedFailure
 from tests.unit.runtime.fake_machine import THREE_DEVICES, FakeMachine, add_graph
 from tests.unit.runtime.fake_machine import machine as machine

@@ -7,15 +7,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.calibration.calibration_store import calibration_store
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.devices.device_and_adapter import (
+from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.select.calibration.calibration_store import calibration_store
+from rlxweb.select.device_and_adapter import (
     CPU_PLACE,
     DevicePlace,
     engine_identity,
     parse_place,
 )
-from rlxweb.gpu.port_protocol import AdapterRequest
 
 POINTS = (
     MeasuredPoint("call", {}, 1_500.0, 0.125, 11),

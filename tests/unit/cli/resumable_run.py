@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.jobs import recording_analysis
+from rlxweb.batch import recording_analysis
 from tests.cli_runners import CommandResult, CommandRunner
 
 FILES = [f"{n}.npy" for n in range(5)]

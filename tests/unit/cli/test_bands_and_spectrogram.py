@@ -15,9 +15,9 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
+from rlxweb.batch import channel_group_spectrogram as job
 from rlxweb.cli import bands_plot
 from rlxweb.cli.welch_plot import new_figure
-from rlxweb.jobs import channel_group_spectrogram as job
 from tests.cli_runners import CommandRunner, check_rejected
 
 RNG = np.random.default_rng(6)

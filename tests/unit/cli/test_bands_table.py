@@ -11,10 +11,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from rlxweb.batch.recording_analysis import analyse_file
+from rlxweb.batch.recording_band_power import BandRequest, FileBands, compute_bands
+from rlxweb.batch.settings import Settings
 from rlxweb.cli.bands_table import print_bands
-from rlxweb.jobs.recording_analysis import analyse_file
-from rlxweb.jobs.recording_band_power import BandRequest, FileBands, compute_bands
-from rlxweb.jobs.settings import Settings
 
 FS = 256.0
 

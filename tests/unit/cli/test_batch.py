@@ -14,13 +14,13 @@ from rich.console import Console
 from scipy.io import wavfile
 from scipy.signal import welch
 
+from rlxweb.batch import recording_analysis
+from rlxweb.batch.file_job_protocol import AnalysisOutcome, analyse_sequentially
+from rlxweb.batch.settings import Settings
 from rlxweb.cli import recording_progress, welch_plot
 from rlxweb.cli.batch import analyze_recordings
 from rlxweb.cli.console import make_console
 from rlxweb.core.errors import DeviceLost, RecordingError
-from rlxweb.jobs import recording_analysis
-from rlxweb.jobs.file_job_protocol import AnalysisOutcome, analyse_sequentially
-from rlxweb.jobs.settings import Settings
 from tests.cli_runners import CommandResult, CommandRunner, check_rejected
 from tests.edf_bdf_recordings import write_recording
 

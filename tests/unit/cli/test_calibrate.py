@@ -14,22 +14,25 @@ from unittest.mock import Mock
 
 import pytest
 
-from rlxweb.calibration import autotune
-from rlxweb.calibration import measure_engine as calibrate
-from rlxweb.calibration.autotune import AUTOTUNE_CASES
-from rlxweb.calibration.calibration_store import (
-    calibration_file_name,
-    calibration_store,
-)
-from rlxweb.calibration.engine_calibration_lookup import known_record, measure_now
-from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import format_rate
 from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.devices.device_and_adapter import CPU_PLACE, engine_identity, parse_place
 from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.select.calibration import autotune
+from rlxweb.select.calibration import measure_engine as calibrate
+from rlxweb.select.calibration.autotune import AUTOTUNE_CASES
+from rlxweb.select.calibration.calibration_store import (
+    calibration_file_name,
+    calibration_store,
+)
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    known_record,
+    measure_now,
+)
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import CPU_PLACE, engine_identity, parse_place
 from tests.cli_runners import CommandResult, CommandRunner, run_forked
 from tests.unit.cli.fake_calibrations import (
     POINTS,
@@ -42,8 +45,8 @@ QUICK = "calibrate", "--device", "cpu", "--budget-s", 0.2
 BRIEF_SCRIPT = """
 import sys
 from itertools import islice
-from rlxweb.calibration import measure_engine
-from rlxweb.calibration.stopwatch import Stopwatch
+from rlxweb.select.calibration import measure_engine
+from rlxweb.select.calibration.stopwatch import Stopwatch
 from rlxweb.cli.main import main
 measure_engine.Stopwatch = lambda: Stopwatch(sample_ns=1e5, samples=3)
 every = measure_engine.kernel_jobs

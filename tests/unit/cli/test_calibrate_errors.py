@@ -9,15 +9,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from rlxweb.calibration import measure_engine as calibrate
-from rlxweb.calibration.calibration_jobs import CalibrationJob
-from rlxweb.calibration.engine_calibration_lookup import measure_now
 from rlxweb.cli import calibrate_command
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost, OutOfMemory
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
+from rlxweb.select.calibration import measure_engine as calibrate
+from rlxweb.select.calibration.calibration_jobs import CalibrationJob
+from rlxweb.select.calibration.engine_calibration_lookup import measure_now
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
 from tests.cli_runners import CommandRunner, check_rejected, run_forked
 from tests.unit.cli.fake_calibrations import cpu_record, save_to_files
 
@@ -25,7 +25,7 @@ STOP_SCRIPT = """
 import functools, os, signal, sys
 import rlxweb.cli.calibrate_command as command
 from rlxweb.cli.main import main
-from rlxweb.calibration.calibration_jobs import CalibrationJob
+from rlxweb.select.calibration.calibration_jobs import CalibrationJob
 def stop():
     os.kill(os.getpid(), signal.SIGINT)
 jobs = lambda place: [CalibrationJob("welch_host", {}, stop)]

@@ -10,14 +10,14 @@ import dask
 import pytest
 from distributed.system import MEMORY_LIMIT
 
+from rlxweb.batch.cluster import cluster_clients, recordings
+from rlxweb.batch.file_job_protocol import analyse_sequentially
+from rlxweb.batch.settings import Settings
 from rlxweb.cli.cluster_runner import ClusterRunner
 from rlxweb.cli.console import make_console
 from rlxweb.cli.welch_command import run_welch_job
 from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.core.errors import ClusterError, RecordingError, UnknownDevice, UsageError
-from rlxweb.dask import cluster_clients, recordings
-from rlxweb.jobs.file_job_protocol import analyse_sequentially
-from rlxweb.jobs.settings import Settings
 
 
 def test_pending_tasks_are_cancelled_before_client_closes(

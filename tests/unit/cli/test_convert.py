@@ -11,9 +11,9 @@ import edfio
 import numpy as np
 import pytest
 
+from rlxweb.batch.recording_conversion import ConversionJob
 from rlxweb.core.errors import UsageError
 from rlxweb.io import Recording, open_recording, prepared
-from rlxweb.jobs.recording_conversion import ConversionJob
 from tests.cli_runners import CommandRunner, check_rejected, run_cli, running_program
 from tests.edf_bdf_recordings import save_recording, write_recording
 

@@ -76,7 +76,7 @@ def test_a_machine_without_wgpu_is_not_an_error(
     monkeypatch.setattr(
         "rlxweb.cli.devices_command.list_adapters", Mock(side_effect=error)
     )
-    monkeypatch.setattr("rlxweb.devices.availability.pool.backend", _open_cpu_only)
+    monkeypatch.setattr("rlxweb.select.availability.pool.backend", _open_cpu_only)
     result = call("devices", "-v")
     assert result.code == 0
     assert (

@@ -15,8 +15,8 @@ import scipy.signal
 from numpy.typing import NDArray
 
 import rlxweb as rlx
+from rlxweb.batch import channel_group_power, epoch_spectrogram
 from rlxweb.io import epoch_selection, epochs
-from rlxweb.jobs import channel_group_power, epoch_spectrogram
 from tests.cli_runners import CommandRunner, check_rejected
 
 FS = 200.0

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.calibration.observed_run_corrections import corrections
-from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli import explain_command
 from rlxweb.core.errors import OutOfMemory
 from rlxweb.cost import Terms
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
-from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.rlx import estimate_welch_peaks_costs
+from rlxweb.select.calibration.observed_run_corrections import corrections
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from rlxweb.signal.welch_candidates import engine_for_candidate
 from tests.cli_runners import CommandResult, CommandRunner
 from tests.unit.cli.fake_calibrations import adapter_place, save_calibration

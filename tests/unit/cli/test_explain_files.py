@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
-from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.cli_runners import CommandResult, CommandRunner, check_rejected
 from tests.edf_bdf_recordings import write_recording
 from tests.unit.cli.fake_calibrations import adapter_place, save_calibration

@@ -12,10 +12,10 @@ import pytest
 import scipy.signal
 from matplotlib import image
 
+from rlxweb.batch.recording_analysis import analyse
+from rlxweb.batch.settings import Settings
 from rlxweb.cli import welch_plot
 from rlxweb.io import open_recording
-from rlxweb.jobs.recording_analysis import analyse
-from rlxweb.jobs.settings import Settings
 from rlxweb.plot.font_selection import DEFAULT_FONTS
 from tests.cli_runners import CommandRunner, check_rejected
 

@@ -49,7 +49,7 @@ def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     context = get_context("forkserver")
     context.set_forkserver_preload(
-        ["rlxweb.jobs.worker_process", "rlxweb.cli.batch", *COMMAND_MODULES]
+        ["rlxweb.batch.worker_process", "rlxweb.cli.batch", *COMMAND_MODULES]
     )
     monkeypatch.setattr(process_pool, "get_context", lambda way: context)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rlxweb.jobs.journal import Journal
+from rlxweb.batch.journal import Journal
 from tests.cli_runners import (
     CommandResult,
     CommandRunner,
@@ -39,7 +39,7 @@ __all__ = ["night", "uninterrupted_output"]
 KILLED_SCRIPT = """
 import os, signal, sys
 from rlxweb.cli.main import main
-from rlxweb.jobs import journal, recording_analysis
+from rlxweb.batch import journal, recording_analysis
 word, at, share = sys.argv.pop(1), int(sys.argv.pop(1)), float(sys.argv.pop(1))
 write, really = journal.Journal._write_bytes, recording_analysis.analyse
 writes = 0
@@ -159,7 +159,7 @@ def test_two_runs_of_one_output_do_not_mix(
     """The second run is rejected with the process of the first, and changes nothing."""
     waiting_script = (
         "import sys\nfrom rlxweb.cli.main import main\n"
-        "from rlxweb.jobs import recording_analysis\n"
+        "from rlxweb.batch import recording_analysis\n"
         "really = recording_analysis.analyse\n"
         "def analyse(*args):\n"
         "    print('at work', flush=True); sys.stdin.readline()\n"

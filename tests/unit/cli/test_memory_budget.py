@@ -22,7 +22,7 @@ def mark():
 """
 ANALYSE_SCRIPT = """
 import sys
-from rlxweb.jobs.settings import Settings
+from rlxweb.batch.settings import Settings
 from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.cli.welch_command import run_welch_job
 before = mark()

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rlxweb.batch.file_job_protocol import analyse_sequentially
+from rlxweb.batch.settings import Settings
 from rlxweb.cli import peaks_parquet
 from rlxweb.cli.peaks_parquet import COLUMNS
 from rlxweb.cli.welch_command import run_welch_job
 from rlxweb.cli.welch_output_options import WelchOutputOptions
-from rlxweb.jobs.file_job_protocol import analyse_sequentially
-from rlxweb.jobs.settings import Settings
 from tests.cli_runners import CommandRunner, check_rejected, run_forked
 from tests.edf_bdf_recordings import write_recording
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rlxweb.batch.recording_analysis import analyse
+from rlxweb.batch.results import FileResult
+from rlxweb.batch.settings import Settings
 from rlxweb.cli.peaks_text_table import print_peaks
 from rlxweb.io import open_recording
-from rlxweb.jobs.recording_analysis import analyse
-from rlxweb.jobs.results import FileResult
-from rlxweb.jobs.settings import Settings
 
 
 def noise(*shape: int) -> np.ndarray:

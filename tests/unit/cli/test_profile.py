@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlxweb.jobs.recording_analysis import analyse_file
-from rlxweb.jobs.settings import Settings
-from rlxweb.jobs.stage_timing import StageTimer
+from rlxweb.batch.recording_analysis import analyse_file
+from rlxweb.batch.settings import Settings
+from rlxweb.batch.stage_timing import StageTimer
 from tests.cli_runners import CommandRunner, check_rejected
 from tests.edf_bdf_recordings import write_recording
 

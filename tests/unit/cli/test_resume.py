@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from rlxweb.batch import recording_analysis
+from rlxweb.batch.resumable_run import journal_path
 from rlxweb.cli import json_documents
-from rlxweb.jobs import recording_analysis
-from rlxweb.jobs.resumable_run import journal_path
 from tests.cli_runners import CommandRunner, check_rejected, drop_times
 from tests.unit.cli.resumable_run import (
     FILES,

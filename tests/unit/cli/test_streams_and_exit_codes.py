@@ -27,7 +27,7 @@ from tests.cli_runners import (
 
 INTERRUPTED_RUN = """
 import os, signal, sys
-import rlxweb.jobs.channel_group_power as averaging
+import rlxweb.batch.channel_group_power as averaging
 from rlxweb.cli.main import main
 check = averaging.check_finite
 def stop(*args):

@@ -53,7 +53,7 @@ def instead(*args):
 setattr(module, name, instead)
 run()
 """
-WORK_FUNCTION = "rlxweb.jobs.channel_group_power", "check_finite"
+WORK_FUNCTION = "rlxweb.batch.channel_group_power", "check_finite"
 WRITE_FUNCTION = "os", "fsync"
 SEND_SIGNAL = "os.kill(os.getpid(), {number})"
 # A call into C that is begun anew after each signal, with a signal on its way.

@@ -12,10 +12,10 @@ import pytest
 import scipy.signal
 import soundfile
 
+from rlxweb.batch import channel_group_power
 from rlxweb.cli.welch_outputs import CSV_COLUMNS
 from rlxweb.gpu.wgpu_libraries import list_adapters
 from rlxweb.io import open_recording
-from rlxweb.jobs import channel_group_power
 from tests.cli_runners import CommandRunner, check_rejected
 from tests.edf_bdf_recordings import write_recording
 from tests.numpy_welch_peaks_reference import reference_welch

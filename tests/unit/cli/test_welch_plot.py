@@ -11,14 +11,14 @@ import matplotlib
 import numpy as np
 import pytest
 
+from rlxweb.batch.recording_analysis import analyse
+from rlxweb.batch.results import FileResult, GroupResult
+from rlxweb.batch.settings import Settings
 from rlxweb.cli import welch_plot
 from rlxweb.cli.plot_options import DEFAULT_PLOT_STYLE, PlotStyle
 from rlxweb.cli.welch_plot import picture_format, write_spectra_picture
 from rlxweb.core.errors import PictureWarning
 from rlxweb.io import open_recording
-from rlxweb.jobs.recording_analysis import analyse
-from rlxweb.jobs.results import FileResult, GroupResult
-from rlxweb.jobs.settings import Settings
 from rlxweb.plot import font_selection
 from rlxweb.plot.font_selection import DEFAULT_FONTS
 from rlxweb.plot.spectrum_plot_data import MAX_LINES, level_range, power_levels

@@ -7,9 +7,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.compile.buffer_slot_assignment import SLOT_ALIGNMENT, assign_slots
-from rlxweb.compile.plan import PlanOperand, PlanStep
-from rlxweb.compile.target import Target
+from rlxweb.compiler.buffer_slot_assignment import SLOT_ALIGNMENT, assign_slots
+from rlxweb.compiler.plan import PlanOperand, PlanStep
+from rlxweb.compiler.target import Target
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import TensorType

@@ -6,8 +6,8 @@ from functools import reduce
 from operator import add
 
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.compile.schedule import MAX_REGION_NODES, elementwise_regions
-from rlxweb.compile.target import Target
+from rlxweb.compiler.schedule import MAX_REGION_NODES, elementwise_regions
+from rlxweb.compiler.target import Target
 from rlxweb.ir.graph import Graph
 from tests.unit.compile.graph_factory import build_graph
 

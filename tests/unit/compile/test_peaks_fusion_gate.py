@@ -15,19 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph, Session
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.plan import Plan
-from rlxweb.compile.plan_workload import profile_plan
-from rlxweb.compile.target import Target
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.compiler.plan import Plan
+from rlxweb.compiler.plan_workload import profile_plan
+from rlxweb.compiler.target import Target
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Unsupported, UsageError
+from rlxweb.cost.decision import Decision
 from rlxweb.cost.device_models import WgpuCostModel
 from rlxweb.cost.fusion_gate import (
     FusionTarget,
     IoFusionGate,
     io_fusion_gate_for_target,
 )
-from rlxweb.decision.decision import Decision
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor

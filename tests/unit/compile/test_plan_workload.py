@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rlxweb import Graph
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.plan_workload import plan_workload, profile_plan, step_items
-from rlxweb.compile.target import Target
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.compiler.plan_workload import plan_workload, profile_plan, step_items
+from rlxweb.compiler.target import Target
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.workload import Workload
 from rlxweb.gpu.coroutine_runner import run_blocking

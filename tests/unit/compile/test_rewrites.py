@@ -9,7 +9,7 @@ import pytest
 
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.evaluate import evaluate
-from rlxweb.compile.rewrites import (
+from rlxweb.compiler.rewrites import (
     MAX_FOLD_ELEMENTS,
     MAX_ROUNDS,
     decompose,
@@ -18,7 +18,7 @@ from rlxweb.compile.rewrites import (
     eliminate_noops,
     fold_constants,
 )
-from rlxweb.compile.target import Target
+from rlxweb.compiler.target import Target
 from rlxweb.core.errors import LimitExceeded, Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, HostOnly

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.row_reduction_fusion import MAX_DEPTH, find_row_reductions
-from rlxweb.compile.target import Target
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.compiler.row_reduction_fusion import MAX_DEPTH, find_row_reductions
+from rlxweb.compiler.target import Target
 from rlxweb.core.limits import Limits
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry

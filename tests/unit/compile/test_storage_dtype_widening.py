@@ -15,7 +15,7 @@ import rlxweb as rlx
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.reference_comparison import named_feeds, single_op_graph
-from rlxweb.compile.storage_dtype_widening import widen_storage_dtypes
+from rlxweb.compiler.storage_dtype_widening import widen_storage_dtypes
 from rlxweb.core.bfloat16 import BFLOAT16, as_bfloat16, from_float32, to_float32
 from rlxweb.core.errors import DTypeError, RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest

@@ -9,18 +9,18 @@ import pytest
 
 from rlxweb import Device, DevicePolicy, Graph, GraphDevices, Session, Tensor
 from rlxweb.backends.custom_op_reference_check import check_custom_ops
-from rlxweb.choose.graph_job import GraphJob
-from rlxweb.choose.resolve import unsupported_node
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.rewrites import MAX_FOLD_ELEMENTS, MAX_FOLD_UNSUPPORTED_ELEMENTS
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.compiler.rewrites import MAX_FOLD_ELEMENTS, MAX_FOLD_UNSUPPORTED_ELEMENTS
 from rlxweb.core.errors import Disagrees, DTypeError
 from rlxweb.devices import devices_for, supports_graph
-from rlxweb.devices.device_and_adapter import DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr, HostOnly
 from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.select.device_and_adapter import DevicePlace
+from rlxweb.select.graph_job import GraphJob
+from rlxweb.select.resolve import unsupported_node
 from tests.engines_under_test import engine
 from tests.op_factory import make_op
 

@@ -25,6 +25,8 @@ from rlxweb.cost import (
 )
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.candidate import comparison_text, rank_candidates
+from rlxweb.cost.cost_terms import TIME_FIELDS
 from rlxweb.cost.interpolation import fit_cost_curve, fit_rate_curve
 from rlxweb.cost.nonnegative_fit import fit_relative
 from rlxweb.cost.welch_model import (
@@ -38,8 +40,6 @@ from rlxweb.cost.welch_model import (
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import WorkItem, Workload
-from rlxweb.decision.candidate import comparison_text, rank_candidates
-from rlxweb.decision.cost_terms import TIME_FIELDS
 
 
 def weighted_sum(weights: dict[str, float], size: WelchSize) -> float:

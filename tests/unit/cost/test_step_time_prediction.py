@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from rlxweb import Graph
 from rlxweb.backends.cpu import CpuBackend
-from rlxweb.calibration.calibration_jobs import op_probes
-from rlxweb.compile.pipeline import compile_graph
-from rlxweb.compile.plan_workload import plan_workload
-from rlxweb.compile.target import Target
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.compiler.plan_workload import plan_workload
+from rlxweb.compiler.target import Target
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.graph_work import graph_workload, node_items
 from rlxweb.cost.work_kinds import KINDS
@@ -26,6 +25,7 @@ from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
 from rlxweb.recipes import fft_plans as calls
+from rlxweb.select.calibration.calibration_jobs import op_probes
 from tests.engines_under_test import single_op_graph
 
 HOST_TARGET = CpuBackend.target

@@ -12,9 +12,6 @@ from dataclasses import replace
 import pytest
 
 from rlxweb import Graph
-from rlxweb.calibration.calibration_jobs import ESSENTIAL_KERNEL_COUNT, kernel_jobs
-from rlxweb.calibration.measure_engine import Calibrator
-from rlxweb.calibration.stopwatch import Stopwatch
 from rlxweb.cli.calibrate_command import format_rate
 from rlxweb.core.device import Device
 from rlxweb.core.errors import InputError
@@ -30,10 +27,16 @@ from rlxweb.cost.work_kinds import (
     price_by_rate,
 )
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.ir.graph import Node
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Drawn
+from rlxweb.select.calibration.calibration_jobs import (
+    ESSENTIAL_KERNEL_COUNT,
+    kernel_jobs,
+)
+from rlxweb.select.calibration.measure_engine import Calibrator
+from rlxweb.select.calibration.stopwatch import Stopwatch
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
 from tests.engines_under_test import single_op_graph
 
 MEASURED = [kind for kind in KINDS.values() if kind.probes is not None]

@@ -16,18 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph
-from rlxweb.calibration.calibration_store import CalibrationStore
-from rlxweb.calibration.engine_calibration_lookup import (
-    EngineCalibration,
-    engine_calibration,
-    fit_cached,
-)
-from rlxweb.calibration.observed_run_corrections import CorrectionStore
-from rlxweb.choose.chooser import DevicePick, PlaceRequest, choose_fastest, choose_place
-from rlxweb.choose.graph_job import GraphJob, fusion_gate_at
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.explain import explain_decision
 from rlxweb.cost.graph_work import (
     graph_workload,
     is_free,
@@ -38,10 +31,17 @@ from rlxweb.cost.graph_work import (
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import WorkItem, Workload
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.explain import explain_decision
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.ir.tensor import Tensor
+from rlxweb.select.calibration.calibration_store import CalibrationStore
+from rlxweb.select.calibration.engine_calibration_lookup import (
+    EngineCalibration,
+    engine_calibration,
+    fit_cached,
+)
+from rlxweb.select.calibration.observed_run_corrections import CorrectionStore
+from rlxweb.select.chooser import DevicePick, PlaceRequest, choose_fastest, choose_place
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.select.graph_job import GraphJob, fusion_gate_at
 
 CALL_NS = 1_000.0
 CPU_POINTS = (
@@ -69,11 +69,11 @@ def records(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CalibrationStore
     """An empty calibration store and no learned corrections."""
     store = CalibrationStore(tmp_path)
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup.calibration_store", store
+        "rlxweb.select.calibration.engine_calibration_lookup.calibration_store", store
     )
     empty_corrections = CorrectionStore(tmp_path)
     for module in ("graph_job", "chooser"):
-        monkeypatch.setattr(f"rlxweb.choose.{module}.corrections", empty_corrections)
+        monkeypatch.setattr(f"rlxweb.select.{module}.corrections", empty_corrections)
     return store
 
 
@@ -191,10 +191,12 @@ def test_only_hardware_is_guessed_at(
     engine = SimpleNamespace(software=software)
     stub_pool = SimpleNamespace(backend=lambda d, a: engine)
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup.known_record",
+        "rlxweb.select.calibration.engine_calibration_lookup.known_record",
         lambda d, a="": None,
     )
-    monkeypatch.setattr("rlxweb.calibration.engine_calibration_lookup.pool", stub_pool)
+    monkeypatch.setattr(
+        "rlxweb.select.calibration.engine_calibration_lookup.pool", stub_pool
+    )
     calibration = engine_calibration(GPU, ("submit",))
     if software:
         assert calibration == (
@@ -315,7 +317,7 @@ def test_the_compute_term_grows_with_work(
         record = assumed_cpu() if place == CPU_PLACE else assumed_gpu()
     calibration = EngineCalibration(record, source)
     monkeypatch.setattr(
-        "rlxweb.choose.graph_job.engine_calibration", lambda place, points: calibration
+        "rlxweb.select.graph_job.engine_calibration", lambda place, points: calibration
     )
     terms = []
     for n in SIZES:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from rlxweb import Graph, Session
 from rlxweb.core.device import Device
-from rlxweb.decision.candidate import Candidate, candidate_name
-from rlxweb.decision.cost_terms import TIME_FIELDS, Terms
-from rlxweb.decision.decision import Decision
-from rlxweb.decision.explain import (
+from rlxweb.cost.candidate import Candidate, candidate_name
+from rlxweb.cost.cost_terms import TIME_FIELDS, Terms
+from rlxweb.cost.decision import Decision
+from rlxweb.cost.explain import (
     explain_decision,
     explain_json,
     format_ns,

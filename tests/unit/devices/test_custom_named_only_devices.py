@@ -16,27 +16,27 @@ import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.calibration.engine_calibration_lookup import (
+from rlxweb.core.device import Device, fastest_among, parse_device, parse_device_list
+from rlxweb.core.errors import DeviceError, UnknownDevice, Unsupported
+from rlxweb.select.availability import DeviceRow, available_devices, is_available
+from rlxweb.select.calibration.engine_calibration_lookup import (
     CANNOT_WAIT_REASON,
     EngineCalibration,
     engine_calibration,
     measure_if_profitable,
     measure_now,
 )
-from rlxweb.calibration.profitability import ProfitabilityPolicy
-from rlxweb.choose.fallback import run_with_fallback
-from rlxweb.choose.resolve import resolve_device, resolve_device_chain
-from rlxweb.core.device import Device, fastest_among, parse_device, parse_device_list
-from rlxweb.core.errors import DeviceError, UnknownDevice, Unsupported
-from rlxweb.devices.availability import DeviceRow, available_devices, is_available
-from rlxweb.devices.device_and_adapter import (
+from rlxweb.select.calibration.profitability import ProfitabilityPolicy
+from rlxweb.select.device_and_adapter import (
     DevicePlace,
     available_places,
     distinct_places,
     engine_identity,
     parse_place,
 )
-from rlxweb.devices.policy import DevicePolicy
+from rlxweb.select.fallback import run_with_fallback
+from rlxweb.select.policy import DevicePolicy
+from rlxweb.select.resolve import resolve_device, resolve_device_chain
 from tests.numpy_test_engine import NumpyTestEngineOpener
 
 X = np.arange(8, dtype=np.float32)
@@ -220,10 +220,10 @@ def test_browser_keeps_only_waiting_engines_from_blocking_code(
     place = parse_place("made")
     for name in ("can_wait", "can_block"):
         monkeypatch.setattr(
-            f"rlxweb.calibration.engine_calibration_lookup.{name}", lambda: False
+            f"rlxweb.select.calibration.engine_calibration_lookup.{name}", lambda: False
         )
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup.LAZY_BUDGET_S", 0.1
+        "rlxweb.select.calibration.engine_calibration_lookup.LAZY_BUDGET_S", 0.1
     )
     monkeypatch.setenv("RLX_CALIBRATION", "lazy")
     before = engine_calibration(place, ())

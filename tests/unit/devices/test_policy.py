@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlxweb.core.device import RLX_PRIORITY, Device
 from rlxweb.core.errors import EnvironmentWarning, UnknownDevice, UsageError
-from rlxweb.devices.policy import (
+from rlxweb.select.policy import (
     BenchmarkPick,
     CostModelPick,
     DevicePickStrategy,

@@ -11,14 +11,17 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
+from rlxweb.batch.channel_group_spectrogram import (
+    SpectrogramSettings,
+    group_spectrogram,
+)
+from rlxweb.batch.epoch_options import EpochOptions
+from rlxweb.batch.recording_analysis import analyse
+from rlxweb.batch.settings import Settings
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.errors import NotFinite, RecordingWarning, UsageError
 from rlxweb.io import Recording, epochs, file_limits, open_recording, prepared
 from rlxweb.io.annotations import Annotation
-from rlxweb.jobs.channel_group_spectrogram import SpectrogramSettings, group_spectrogram
-from rlxweb.jobs.epoch_options import EpochOptions
-from rlxweb.jobs.recording_analysis import analyse
-from rlxweb.jobs.settings import Settings
 from tests.cli_runners import CommandRunner
 from tests.edf_bdf_recordings import (
     check_unreadable,

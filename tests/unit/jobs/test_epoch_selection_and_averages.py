@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import rlxweb as rlx
+from rlxweb.batch.epoch_options import EpochOptions
+from rlxweb.batch.recording_analysis import analyse
+from rlxweb.batch.settings import Settings
 from rlxweb.core.errors import NotFinite, UnknownName, UsageError
 from rlxweb.io import Annotation, Group, Recording, epochs
 from rlxweb.io.byte_source import RecordingSource
 from rlxweb.io.epoch_selection import read_spans, segments_as_group, select_epochs
 from rlxweb.io.recording import Channel
-from rlxweb.jobs.epoch_options import EpochOptions
-from rlxweb.jobs.recording_analysis import analyse
-from rlxweb.jobs.settings import Settings
 
 FS = 100.0
 X = np.random.default_rng(9).standard_normal((2, 40_000))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlxweb.batch.journal import Journal
 from rlxweb.core.errors import RecordingError, UsageError
-from rlxweb.jobs.journal import Journal
 
 SCALARS = st.none() | st.integers() | st.floats(allow_nan=False) | st.text()
 JSON = SCALARS | st.lists(SCALARS, max_size=3)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlxweb.batch import recording_analysis
+from rlxweb.batch.file_job_protocol import analyse_sequentially
+from rlxweb.batch.recording_analysis import analyse_file
+from rlxweb.batch.settings import Settings
 from rlxweb.core.errors import OutOfMemory, RecordingError
-from rlxweb.jobs import recording_analysis
-from rlxweb.jobs.file_job_protocol import analyse_sequentially
-from rlxweb.jobs.recording_analysis import analyse_file
-from rlxweb.jobs.settings import Settings
 from rlxweb.signal import welch_engine
 
 SETTINGS = Settings(fs=100, device="cpu")
@@ -29,7 +29,7 @@ def test_progress_counts_every_sample_once(
     """Progress reports the total from the first block on and counts every sample
     once.
     """
-    monkeypatch.setattr("rlxweb.jobs.channel_group_power.BLOCK_NBYTES", 1 << 13)
+    monkeypatch.setattr("rlxweb.batch.channel_group_power.BLOCK_NBYTES", 1 << 13)
     reports: list[tuple[int, int]] = []
     analyse_file(npy, SETTINGS, lambda total, done: reports.append((total, done)))
     assert len(reports) > 5

@@ -20,6 +20,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import RecordingError, UsageError
+from rlxweb.export.site_file_reader import PACKAGED_SITE_DIR, read_site_file
 from rlxweb.live import live_page_server
 from rlxweb.live.continuous_analysis import LiveUpdate
 from rlxweb.live.latest_update import MAX_VIEWERS, UpdateBoard
@@ -30,7 +31,6 @@ from rlxweb.live.live_page_server import (
     merge_factor,
 )
 from rlxweb.live.source import StreamInfo
-from rlxweb.pages.site_file_reader import PACKAGED_SITE_DIR, read_site_file
 from rlxweb.signal.band_power import band_power_of
 from rlxweb.signal.stream_frame import LazyMean
 from tests.cli_runners import ROOT

@@ -11,8 +11,8 @@ import pytest
 import rlxweb.ops  # noqa: F401  registers the vocabulary
 from rlxweb.backends.evaluate import evaluate
 from rlxweb.backends.webgpu_kernel_selection import KernelSelector
-from rlxweb.compile.rewrites import decompose
-from rlxweb.compile.target import Target
+from rlxweb.compiler.rewrites import decompose
+from rlxweb.compiler.target import Target
 from rlxweb.core.errors import (
     AttributeRefused,
     DTypeError,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rlxweb.compile.range_analysis import RangeAnalysis
+from rlxweb.compiler.range_analysis import RangeAnalysis
 from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

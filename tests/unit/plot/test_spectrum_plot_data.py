@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from rlxweb.pages.site_file_reader import PACKAGED_SITE_DIR
+from rlxweb.export.site_file_reader import PACKAGED_SITE_DIR
 from rlxweb.plot import font_selection
 from rlxweb.plot.font_selection import FontSelection
 from rlxweb.plot.frequency_axis import log_tick_values

@@ -17,8 +17,8 @@ from rlxweb.core.device import Device
 from rlxweb.core.errors import AdapterMissing, Unsupported, UsageError
 from rlxweb.cost import CpuCostModel, GraphIoProfile, WgpuCostModel
 from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.rlx import WelchPeakParams, WelchPeaksStrategy
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.unit.signal.fake_gpu import (
     CPU_SPEED,
     GPU_PLACE,

@@ -18,9 +18,9 @@ from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.choose.device_loss_retry import DEVICE_LOST
-from rlxweb.compile.plan import Plan
+from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
+from rlxweb.select.device_loss_retry import DEVICE_LOST
 from tests.numpy_test_engine import NumpyTestEngine, PreparedNumpyPlan
 
 X = {"x": np.array([1, 2], np.float32)}

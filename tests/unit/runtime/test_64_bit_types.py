@@ -9,15 +9,15 @@ import pytest
 
 from rlxweb import Graph, Session
 from rlxweb.backends.pool import pool
-from rlxweb.choose.chooser import DevicePick
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.decision import Decision
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Decision
 from rlxweb.ir.dtype import DType
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import put
+from rlxweb.select.chooser import DevicePick
+from rlxweb.select.graph_job import GraphJob
 from tests.engines_under_test import Array
 
 pytestmark = pytest.mark.requires_wgpu

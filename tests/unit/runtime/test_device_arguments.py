@@ -21,8 +21,6 @@ from rlxweb import (
     cost,
     devices,
 )
-from rlxweb.choose.fallback import run_with_fallback
-from rlxweb.choose.resolve import resolve_device_chain
 from rlxweb.core.device import Device, fastest_among
 from rlxweb.core.errors import (
     DeviceFallbackError,
@@ -37,6 +35,8 @@ from rlxweb.core.errors import (
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType, DTypeLike
+from rlxweb.select.fallback import run_with_fallback
+from rlxweb.select.resolve import resolve_device_chain
 from tests.unit.runtime.fake_machine import FakeMachine, add_graph, make_graph_devices
 from tests.unit.runtime.fake_machine import machine as machine
 from tests.unit.runtime.fake_machine import three_devices as three_devices

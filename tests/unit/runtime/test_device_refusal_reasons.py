@@ -18,7 +18,6 @@ from rlxweb import (
 )
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.registry import ROWS, Row
-from rlxweb.choose.fallback import run_with_fallback
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     DeviceFallbackError,
@@ -30,6 +29,7 @@ from rlxweb.core.errors import (
 from rlxweb.gpu.adapter_selection import adapter_missing_error
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.runtime.device_benchmark import benchmark_devices
+from rlxweb.select.fallback import run_with_fallback
 from tests.unit.runtime.fake_machine import (
     FakeEngine,
     FakeMachine,

@@ -13,7 +13,7 @@ import rlxweb as rlx
 from rlxweb.backends.pool import pool
 from rlxweb.backends.protocol import Backend
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     DeviceLost,
@@ -23,10 +23,10 @@ from rlxweb.core.errors import (
     UsageError,
 )
 from rlxweb.cost.roofline import ProfileEntry
-from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import TIMESTAMP_FEATURE, AdapterRequest
 from rlxweb.runtime.profile import Profile, profile_program
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.fake_gpu_port import InjectedFailure
 from tests.gpu_ports import (
     compute_scaled,

@@ -11,8 +11,6 @@ import pytest
 
 from rlxweb import Device, Graph, Session
 from rlxweb.backends.pool import pool
-from rlxweb.choose.chooser import DevicePick, PlaceRequest
-from rlxweb.choose.graph_job import GraphJob
 from rlxweb.core.errors import (
     AdapterMissing,
     DTypeError,
@@ -24,10 +22,12 @@ from rlxweb.core.errors import (
     Unsupported,
 )
 from rlxweb.core.limits import tiny_limits
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.decision import Decision
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Decision
 from rlxweb.ir.dtype import DType
 from rlxweb.runtime.compiled_graph import CompiledGraph
+from rlxweb.select.chooser import DevicePick, PlaceRequest
+from rlxweb.select.graph_job import GraphJob
 from tests.run_in_threads import run_concurrently
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
-from rlxweb.choose.resolve import pick_device
 from rlxweb.core.device import Device
 from rlxweb.core.errors import EnvironmentWarning, SessionClosed
+from rlxweb.select.resolve import pick_device
 from tests.run_in_threads import run_concurrently
 from tests.unit.runtime.fake_machine import (
     FakeMachine,

@@ -11,14 +11,14 @@ import numpy as np
 
 from rlxweb.backends.pool import pool
 from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.calibration.calibration_store import calibration_store
-from rlxweb.choose.chooser import DevicePick
 from rlxweb.core.device import Device
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.decision.candidate import Candidate
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
+from rlxweb.cost.candidate import Candidate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, DeviceFacts
+from rlxweb.select.calibration.calibration_store import calibration_store
+from rlxweb.select.chooser import DevicePick
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import WelchJob, engine_for_candidate
 from rlxweb.signal.welch_engine import WelchEngine

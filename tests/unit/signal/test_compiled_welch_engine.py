@@ -12,10 +12,10 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.backends.protocol import CPU_ENGINE
+from rlxweb.batch import recording_analysis
+from rlxweb.batch.recording_analysis import analyse_file
+from rlxweb.batch.settings import Settings
 from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.jobs import recording_analysis
-from rlxweb.jobs.recording_analysis import analyse_file
-from rlxweb.jobs.settings import Settings
 from rlxweb.machine import background_jit_cache
 from rlxweb.signal.compiled_welch_engine import ENGINE_NAME
 from tests.cli_runners import run_forked, run_python

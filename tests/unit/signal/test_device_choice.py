@@ -16,9 +16,6 @@ import pytest
 import rlxweb as rlx
 from rlxweb.backends import library_detection
 from rlxweb.backends.registry import clear_detection_caches
-from rlxweb.calibration.observed_run_corrections import corrections
-from rlxweb.choose.chooser import choose_fastest, choose_place
-from rlxweb.choose.device_pick_cache import PickCache
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -29,8 +26,11 @@ from rlxweb.core.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.devices.device_and_adapter import CPU_PLACE
 from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.select.calibration.observed_run_corrections import corrections
+from rlxweb.select.chooser import choose_fastest, choose_place
+from rlxweb.select.device_and_adapter import CPU_PLACE
+from rlxweb.select.device_pick_cache import PickCache
 from rlxweb.signal.batch_size_crossover import welch_candidates
 from tests.fake_gpu_port import InjectedFailure
 from tests.run_in_threads import run_concurrently

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from rlxweb.calibration.profitability import profitability_policy
-from rlxweb.choose import chooser
-from rlxweb.choose.chooser import PlaceRequest, choose_fastest, choose_place
-from rlxweb.choose.device_pick_cache import PickCache
 from rlxweb.core.device import Device
-from rlxweb.devices.device_and_adapter import CPU_PLACE
+from rlxweb.select import chooser
+from rlxweb.select.calibration.profitability import profitability_policy
+from rlxweb.select.chooser import PlaceRequest, choose_fastest, choose_place
+from rlxweb.select.device_and_adapter import CPU_PLACE
+from rlxweb.select.device_pick_cache import PickCache
 from tests.unit.signal.fake_gpu import CPU_AND_GPU, FakeGpu, make_job
 
 

@@ -15,11 +15,11 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
+from rlxweb.batch.channel_group_spectrogram import SpectrogramSettings
+from rlxweb.batch.recording_analysis import analyse_file
+from rlxweb.batch.recording_spectrogram import SpectrogramJob
+from rlxweb.batch.settings import Settings
 from rlxweb.core.errors import RecordingWarning, UsageError
-from rlxweb.jobs.channel_group_spectrogram import SpectrogramSettings
-from rlxweb.jobs.recording_analysis import analyse_file
-from rlxweb.jobs.recording_spectrogram import SpectrogramJob
-from rlxweb.jobs.settings import Settings
 from tests.edf_bdf_recordings import write_recording
 
 X = np.random.default_rng(3).standard_normal((2, 4000))

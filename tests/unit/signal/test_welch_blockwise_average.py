@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.choose.chooser import DevicePick
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost, DTypeError, UsageError
-from rlxweb.decision.decision import Decision
-from rlxweb.devices.device_and_adapter import CPU_PLACE
+from rlxweb.cost.decision import Decision
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.select.chooser import DevicePick
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage
 from rlxweb.signal.welch_candidate_runner import PickedEngine

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlxweb.calibration.profitability import ProfitabilityPolicy
-from rlxweb.choose.choice_by_rlx_constants import seed_candidates
-from rlxweb.choose.chooser import choose_fastest
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
 from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.decision.candidate import Candidate
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
+from rlxweb.cost.candidate import Candidate
 from rlxweb.rlx import estimate_welch_peaks_costs
+from rlxweb.select.calibration.profitability import ProfitabilityPolicy
+from rlxweb.select.choice_by_rlx_constants import seed_candidates
+from rlxweb.select.chooser import choose_fastest
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.signal import welch_engine
 from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates
 from rlxweb.signal.bin_range import BinRange
@@ -322,7 +322,7 @@ def test_large_jobs_calibrate_unknown_engines(
         requests.append((DevicePlace(device, adapter), points))
 
     monkeypatch.setattr(
-        "rlxweb.calibration.engine_calibration_lookup.record_for", measure
+        "rlxweb.select.calibration.engine_calibration_lookup.record_for", measure
     )
     choose_fastest(
         make_job(9999), places=CPU_AND_GPU, profitability=ProfitabilityPolicy()

@@ -17,8 +17,6 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.backends.pool import pool
-from rlxweb.calibration.profitability import profitability_policy
-from rlxweb.calibration.welch_jobs import SIZE_GRID, welch_jobs
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -26,15 +24,17 @@ from rlxweb.core.errors import (
     GpuTimeout,
     UsageError,
 )
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchSize, column_values
-from rlxweb.decision.candidate import Candidate
-from rlxweb.decision.cost_terms import Terms
-from rlxweb.devices.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.host.strongest_bins import strongest_bins
 from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.select.calibration.profitability import profitability_policy
+from rlxweb.select.calibration.welch_jobs import SIZE_GRID, welch_jobs
+from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.signal import welch_candidates, welch_engine
 from rlxweb.signal.fused_device_strategy import FUSED
 from rlxweb.signal.welch_engine import device_engine
@@ -428,8 +428,10 @@ def test_calibration_runs_the_engines_of_callers(
     def strongest(spectrum: np.ndarray, k: int) -> None:
         sizes[-1] = (*sizes[-1][:2], *strongest_bins(spectrum, k)[0].shape, k)
 
-    monkeypatch.setattr("rlxweb.calibration.welch_jobs.welch_power", power)
-    monkeypatch.setattr("rlxweb.calibration.welch_jobs.strongest_bins", strongest)
+    monkeypatch.setattr("rlxweb.select.calibration.welch_jobs.welch_power", power)
+    monkeypatch.setattr(
+        "rlxweb.select.calibration.welch_jobs.strongest_bins", strongest
+    )
     jobs = list(welch_jobs(CPU_PLACE))
     assert len(jobs) == sum(len(rows) for rows in SIZE_GRID.values())
     assert {job.point_kind for job in jobs} == {"welch_host"}

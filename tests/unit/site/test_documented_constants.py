@@ -11,9 +11,9 @@ import re
 import pytest
 
 from rlxweb.backends import cpu_numpy_elementwise, webgpu_input_bindings
-from rlxweb.calibration.profitability import NS_PER_MS, NS_PER_S, ProfitabilityPolicy
+from rlxweb.batch.cluster import cluster_clients, task_packing
 from rlxweb.cli.peaks_parquet import MIN_GROUP_ROWS
-from rlxweb.dask import cluster_clients, task_packing
+from rlxweb.export import local_server
 from rlxweb.host import (
     array_tiles,
     cache_blocked_ops,
@@ -24,7 +24,11 @@ from rlxweb.host import (
 )
 from rlxweb.io import chunked_array_reader, http_ranges, npz_reader, read_ahead
 from rlxweb.live import continuous_analysis, latest_update, lsl_source
-from rlxweb.pages import local_server
+from rlxweb.select.calibration.profitability import (
+    NS_PER_MS,
+    NS_PER_S,
+    ProfitabilityPolicy,
+)
 from rlxweb.signal import band_power
 from tests.unit.site.built_manual import PAGES
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from rlxweb.core.errors import RlxError
-from rlxweb.pages.site_file_reader import PACKAGED_SITE_DIR
+from rlxweb.export.site_file_reader import PACKAGED_SITE_DIR
 from rlxweb.smoke import report_page as module
 from rlxweb.smoke.report_page import SCRIPTS, STYLES, render_report_page
 from tests.cli_runners import ROOT

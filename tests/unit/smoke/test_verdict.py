@@ -11,7 +11,7 @@ import pytest
 
 from rlxweb.backends.cpu import CpuBackend
 from rlxweb.backends.reference_comparison import compare_to_reference
-from rlxweb.compile.pipeline import compile_graph
+from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core import bfloat16
 from rlxweb.core.errors import DeviceLost, DTypeError, Unsupported
 from rlxweb.gpu.coroutine_runner import run_blocking

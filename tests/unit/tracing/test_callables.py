@@ -12,7 +12,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import TraceError, UsageError
-from rlxweb.tracing.numpy_dispatch import REAL_UFUNCS
+from rlxweb.trace.numpy_dispatch import REAL_UFUNCS
 
 X = np.linspace(-1.0, 1.0, 6).reshape(2, 3)
 Y = np.linspace(0.5, 2.0, 6).reshape(3, 2)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.tracing.supported_functions import supported_function_names
+from rlxweb.trace.supported_functions import supported_function_names
 from tests.unit.tracing.numpy_expressions import (
     FAMILIES,
     list_expressions,

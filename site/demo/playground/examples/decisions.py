@@ -10,7 +10,7 @@ from rlxweb.cost import (
     estimate_graph_cost,
     pick_best_device,
 )
-from rlxweb.decision.explain import explain_decision
+from rlxweb.cost.explain import explain_decision
 
 
 def product(n):
