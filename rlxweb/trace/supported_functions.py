@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+from rlxweb.trace import (  # noqa: F401  # each fills the dispatch tables
+    complex_ufuncs,
+    creation_and_diagonals,
+    fft,
+    linear_systems,
+    matrix_products,
+    reductions,
+    reshaping_and_joining,
+    selection_and_sorting,
+    statistics_and_differences,
+    ufuncs,
+)
 from rlxweb.trace.numpy_dispatch import NUMPY_FUNCTIONS, REAL_UFUNCS, numpy_name
 
 

@@ -15,6 +15,7 @@ from rlxweb.core.errors import ShapeError
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
+from rlxweb.trace import supported_functions  # noqa: F401  # fills the tables
 from rlxweb.trace.closure_and_global_reads import ReadLocation, find_read_locations
 from rlxweb.trace.pytrees import IdentityKey, PyTree, flatten_tree
 from rlxweb.trace.trace import CapturedArray, Trace, activate_trace
