@@ -198,17 +198,17 @@ publish_names(__name__, _PUBLIC_NAMES)
 publish_names("rlxweb.devices", _PUBLIC_DEVICES_NAMES)
 register_providers(
     {
-        "FAMILIES": "rlxweb.ops.register_builtin_ops",  # importing it registers all ops
+        "OP_MODULES": "rlxweb.ops.register_builtin_ops",
         "cache_folder": "rlxweb.select.calibration.cache_folder",
         "jit_mode_from_env": "rlxweb.select.policy",
         "loader_environment": "rlxweb.select.policy",
         "read_json": "rlxweb.select.calibration.cache_folder",
         "fastest_device_for": "rlxweb.select.resolve",
         "plot_result": "rlxweb.plot.plot_dispatch",
-        "extra_labels": "rlxweb.backends.registry",
+        "extra_labels": "rlxweb.engines.registry",
         "record_for": "rlxweb.select.calibration.engine_calibration_lookup",
         "save_graph": "rlxweb.runtime.graph_files.graph_writer",
-        "find_row": "rlxweb.backends.registry",
+        "find_row": "rlxweb.engines.registry",
     }
 )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.op import Op, registry
 from rlxweb.select.calibration import cache_folder

@@ -177,7 +177,7 @@ def probe_library(name: str) -> str:
 
 def probe_compiler() -> str:
     """Return why nothing can be compiled for the CPU, or ""."""
-    from rlxweb.machine.llvm_compiler import host_cpu
+    from rlxweb.codegen.llvm_compiler import host_cpu
 
     try:
         USED_ADAPTERS.add(f"compiled code: {host_cpu().description}")

@@ -2,7 +2,7 @@
 
 Owns the engines of the tests (a port per adapter and limits, opened once per process)
 and the poison that makes unwritten memory show; the comparison is the package's own,
-`rlxweb.backends.reference_comparison`. Knows no op by name.
+`rlxweb.engines.reference_comparison`. Knows no op by name.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.jax_backend import open_jax
-from rlxweb.backends.mlx_backend import open_mlx
-from rlxweb.backends.reference_comparison import (
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.core.limits import Limits
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.jax_engine import open_jax
+from rlxweb.engines.mlx_engine import open_mlx
+from rlxweb.engines.reference_comparison import (
     compare_to_reference,
     graph_dtypes,
     named_feeds,
@@ -27,11 +29,9 @@ from rlxweb.backends.reference_comparison import (
     rounding_errors,
     single_op_graph,
 )
-from rlxweb.backends.torch_backend import open_torch
-from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_pipeline_cache import PipelineCache
-from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.core.limits import Limits
+from rlxweb.engines.torch_engine import open_torch
+from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.pipeline_cache import PipelineCache
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferUsage, Command
 from rlxweb.gpu.wgpu_port import WgpuPort

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -26,6 +25,7 @@ from rlxweb.core.errors import (
     SessionClosed,
     ShaderRejected,
 )
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort

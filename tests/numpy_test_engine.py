@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array import array_target
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.backends.registry import Row
 from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
+from rlxweb.engines.array import array_target
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.registry import Row
 from rlxweb.ir.dtype import DType
 
 

@@ -44,10 +44,10 @@ PRELOADED_MODULES = (
     *("rlxweb.cli.devices_command", "rlxweb.cli.smoke_command"),
     *(
         "rlxweb.cli.welch_command",
-        "rlxweb.backends.cpu",
+        "rlxweb.engines.cpu",
         "rlxweb.select.calibration.engine_calibration_lookup",
     ),
-    *("rlxweb.select.device_report", "rlxweb.host.numpy_op_variants"),
+    *("rlxweb.select.device_report", "rlxweb.ops.numpy_op_variants"),
     *("dask.cli", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"),
     *("rlxweb.batch.cluster.cluster_clients", "rlxweb.batch.cluster.recordings"),
     "wgpu.backends.wgpu_native",

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from rlxweb.batch.settings import Settings
 from rlxweb.batch.stage_timing import StageTimer
 from rlxweb.core.adc_samples import Digital
-from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import Group, check_finite
 from rlxweb.io.recording import Block
-from rlxweb.recipes.welch_parameters import segment_flops
+from rlxweb.ops.welch.parameters import segment_flops
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.welch_blockwise_average import WelchAverage
 from rlxweb.signal.welch_engine import WelchEngine

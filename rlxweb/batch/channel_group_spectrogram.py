@@ -22,7 +22,7 @@ from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
 from rlxweb.io import Block, Group, check_finite
 from rlxweb.io.format_reader_interface import Samples
-from rlxweb.recipes.welch_parameters import segment_count
+from rlxweb.ops.welch.parameters import segment_count
 from rlxweb.signal.frequency_limits import FrequencyLimit, empty_band_error
 from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.spectrogram import spectrogram

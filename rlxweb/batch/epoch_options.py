@@ -16,7 +16,6 @@ from typing import Any, Final, Literal, get_args
 
 from rlxweb.core.argument_validation import check_choice
 from rlxweb.core.errors import RecordingWarning, UsageError, shown
-from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import Group, Recording
 from rlxweb.io.annotations import Annotation, bad_annotations, find_annotations
 from rlxweb.io.epoch_selection import (
@@ -25,6 +24,7 @@ from rlxweb.io.epoch_selection import (
     segments_as_group,
     select_epochs,
 )
+from rlxweb.ops.welch.spec import WelchSpec
 
 EpochGrouping = Literal["all", "text"]
 EPOCH_GROUPINGS: Final = get_args(EpochGrouping)

@@ -1,7 +1,7 @@
 """Average spectrogram of epochs, on a time axis relative to their annotations.
 
 Owns how many epochs are held at once, and the baseline that powers are told against.
-What a spectrogram of a recording holds is in `batch/channel_group_spectrogram.py`.
+What a spectrogram of a recording holds is in `channel_group_spectrogram.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlxweb.batch.epoch_options import EpochCondition
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
 from rlxweb.io import check_finite
-from rlxweb.recipes.welch_parameters import segment_count
+from rlxweb.ops.welch.parameters import segment_count
 
 DEFAULT_SEGMENT_DIVISOR = 4
 """A segment of default length has at most this part (1/n) of an epoch."""

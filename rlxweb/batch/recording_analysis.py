@@ -21,11 +21,11 @@ from rlxweb.batch.settings import Settings, group_fmax, group_sample_type, group
 from rlxweb.batch.stage_timing import StageTimer
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import OutOfMemory, RlxError, UsageError
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import frequencies
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.io.recording_state_fingerprint import has_state_when_open, state_fingerprint
-from rlxweb.recipes.welch_parameters import segment_count
+from rlxweb.ops.welch.cpu.spectrum import frequencies
+from rlxweb.ops.welch.parameters import segment_count
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import PlaceRequest, choose_place
 from rlxweb.select.device_and_adapter import engine_key
 from rlxweb.signal.bin_range import BinRange

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from rlxweb.batch.epoch_options import AveragedEpochs
 from rlxweb.core.device import Device
 from rlxweb.cost.decision import Decision
-from rlxweb.host.strongest_bins import PeaksOfPower
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.results.ran import Stage
 
 

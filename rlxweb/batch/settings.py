@@ -14,10 +14,10 @@ from typing import Any
 from rlxweb.batch.epoch_options import EpochOptions
 from rlxweb.core.device import parse_device
 from rlxweb.core.errors import RecordingWarning
-from rlxweb.host.welch_spec import DIGITAL_DTYPE, WelchSpec
 from rlxweb.io import Group
 from rlxweb.io.format_reader_interface import ArrayLayout
 from rlxweb.io.storage_options import StorageAccess
+from rlxweb.ops.welch.spec import DIGITAL_DTYPE, WelchSpec
 from rlxweb.signal.frequency_limits import FrequencyLimit
 from rlxweb.signal.precision import Precision, ResolvedPrecision, resolve_precision
 from rlxweb.signal.presets import spec_from_preset

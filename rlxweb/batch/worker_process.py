@@ -19,7 +19,7 @@ from rlxweb.batch.file_job_protocol import FileJob
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import add_temporary_file_listener, error_reason
 from rlxweb.core.errors import RlxError, WorkerFailed
-from rlxweb.host.thread_tasks import share_cpus
+from rlxweb.core.thread_tasks import share_cpus
 
 _PROGRESS_INTERVAL_S: Final = 0.1
 

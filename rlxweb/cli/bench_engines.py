@@ -14,9 +14,6 @@ from typing import Any
 import numpy as np
 
 import rlxweb
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import DeviceBuffer
-from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.cli.bench_cases import (
     CHECKED_ROWS,
     N_PEAKS,
@@ -25,6 +22,9 @@ from rlxweb.cli.bench_cases import (
     NamedArrays,
 )
 from rlxweb.cost.candidate import rank_candidates
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import DeviceBuffer
+from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.ir.op import registry

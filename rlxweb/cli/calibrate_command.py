@@ -10,7 +10,6 @@ import click
 from rich.console import Console
 from rich.progress import SpinnerColumn, TimeElapsedColumn
 
-from rlxweb.backends.pool import pool
 from rlxweb.cli import options
 from rlxweb.cli.console import (
     TaskDescriptionColumn,
@@ -24,6 +23,7 @@ from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.cost_terms import format_ns
 from rlxweb.cost.work_kinds import point_rate
+from rlxweb.engines.pool import pool
 from rlxweb.io import write_json
 from rlxweb.select.calibration.autotune import AUTOTUNE_S
 from rlxweb.select.calibration.calibration_store import (

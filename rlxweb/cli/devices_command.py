@@ -11,18 +11,18 @@ from typing import Final
 import click
 from rich.console import Console
 
-from rlxweb.backends.registry import refused_entry_points, row_hint
 from rlxweb.cli.console import Cell, make_console, print_lines, print_table
 from rlxweb.cli.json_documents import json_document, library_versions
 from rlxweb.cli.options import complete_device_label
+from rlxweb.codegen.llvm_compiler import host_cpu
 from rlxweb.core.device import Device, parse_devices
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.core.library_crash_probe import library_problem
+from rlxweb.engines.registry import refused_entry_points, row_hint
 from rlxweb.gpu.port_protocol import DeviceFacts
 from rlxweb.gpu.wgpu_libraries import list_adapters
-from rlxweb.host.welch_kernel_cache import welch_kernels
 from rlxweb.io import write_json
-from rlxweb.machine.llvm_compiler import host_cpu
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.select.availability import DeviceRow, probe
 from rlxweb.select.calibration.engine_calibration_lookup import known_record
 from rlxweb.select.device_and_adapter import DevicePlace

@@ -21,8 +21,8 @@ from rlxweb.cost.candidate import comparison_text, rank_candidates
 from rlxweb.cost.decision import Decision
 from rlxweb.cost.explain import explain_decision, explain_json
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.io import open_recording, write_json
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.calibration.engine_calibration_lookup import known_record
 from rlxweb.select.calibration.stopwatch import Stopwatch
 from rlxweb.select.choice_by_rlx_constants import seed_candidates

@@ -11,10 +11,10 @@ from typing import Any, get_args
 
 import click
 
-from rlxweb.backends.registry import engine_labels
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
-from rlxweb.host.thread_tasks import usable_cpus
+from rlxweb.core.thread_tasks import usable_cpus
+from rlxweb.engines.registry import engine_labels
 from rlxweb.io.format_reader_interface import ArrayLayout
 from rlxweb.io.url_parsing_and_redaction import is_url, redact_url
 from rlxweb.select.device_and_adapter import DevicePlace, parse_place

@@ -35,9 +35,9 @@ from rlxweb.core.errors import UsageError
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
 from rlxweb.cost.cost_terms import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
-from rlxweb.host.welch_graph import welch_graph
 from rlxweb.io import write_json
 from rlxweb.ir.graph import Node
+from rlxweb.ops.welch.graph import welch_graph
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.profile import (
     TABLE_HEADERS,

@@ -19,7 +19,7 @@ SCHEMA = "rlxweb.calibration/1"
 class MeasuredPoint:
     """Measured time of one kind of work or op at one size.
 
-    what     a name of the table in `cost/work_kinds.py`, which says what its size has;
+    what     a name of the table in `work_kinds.py`, which says what its size has;
              or the name of an op, of so many "cells" and "bytes" in so many "rows",
              with " half" or " whole" behind it where it computed such numbers
     ns       median of `samples`, or twice the fastest if that is less, per call; spread

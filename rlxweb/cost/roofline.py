@@ -69,7 +69,7 @@ class ProfileEntry:
     """Part of a profiled run: its time and its work.
 
     label     what it is, in words
-    kind      of work, as in `cost/work_kinds.py`, or the op; "upload", "readback",
+    kind      of work, as in `work_kinds.py`, or the op; "upload", "readback",
               "read"
     ns        of all its runs together
     flops     operations, by the ops' own counts; a fused step has those of its ops

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal
 
+from rlxweb.codegen.fft_arithmetic import bluestein_flops
 from rlxweb.core.errors import InputError
 from rlxweb.cost import calibration_probes
 from rlxweb.cost.calibration_probes import CalibrationProbe, WorkSize
@@ -26,7 +27,6 @@ from rlxweb.cost.welch_model import (
     transform_work,
 )
 from rlxweb.cost.workload import WorkItem
-from rlxweb.recipes.fft_arithmetic import bluestein_flops
 
 AssumedMachine = Literal["cpu", "tab", "gpu"]
 TimesBySize = Mapping[tuple[int, ...], float]

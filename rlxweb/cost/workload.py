@@ -1,8 +1,8 @@
 """Workload of a compiled plan: kernels, bytes in and out. Plain data.
 
 The compiler fills it in from the steps it made (`compiler/plan_workload.py`); a
-calibrated model prices it (`cost/work_pricing.py`). It names no op: kinds are those of
-the table in `cost/work_kinds.py`, or ops by name, which it passes on.
+calibrated model prices it (`work_pricing.py`). It names no op: kinds are those of
+the table in `work_kinds.py`, or ops by name, which it passes on.
 """
 
 from __future__ import annotations

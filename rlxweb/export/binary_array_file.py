@@ -8,8 +8,8 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import IO, Any
 
-from rlxweb.backends.protocol import Array, as_bytes
 from rlxweb.core.errors import LimitExceeded
+from rlxweb.engines.protocol import Array, as_bytes
 from rlxweb.gpu.command_recording_port import RecordedWrite
 
 MAX_FILE_NBYTES = 2**31 - 1

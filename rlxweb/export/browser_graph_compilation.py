@@ -11,9 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rlxweb.backends.protocol import Array
-from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_program import WebGpuProgram
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.plan import DemotedValue, Plan
 from rlxweb.core.errors import (
@@ -25,6 +22,9 @@ from rlxweb.core.errors import (
     UsageError,
 )
 from rlxweb.core.limits import Limits
+from rlxweb.engines.protocol import Array
+from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.program import WebGpuProgram
 from rlxweb.gpu.command_recording_port import RecordingPort
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest

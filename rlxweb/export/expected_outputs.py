@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.protocol import Array
-from rlxweb.backends.reference_comparison import (
+from rlxweb.engines.protocol import Array
+from rlxweb.engines.reference_comparison import (
     as_float64,
     dtype_tolerance,
     reference_outputs,

@@ -35,7 +35,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlxweb.backends.webgpu_buffers import stored_bytes
+from rlxweb.engines.webgpu.buffers import stored_bytes
 from rlxweb.export.binary_array_file import BinaryFile
 from rlxweb.export.browser_graph_compilation import RecordedGraph
 from rlxweb.export.required_limits import required_limits

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array
-from rlxweb.backends.webgpu_buffers import as_stored
-from rlxweb.backends.webgpu_dtype_demotion import demoted_dtype
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.errors import InputError, RlxError, UsageError
+from rlxweb.engines.protocol import Array
+from rlxweb.engines.webgpu.buffers import as_stored
+from rlxweb.engines.webgpu.dtype_demotion import demoted_dtype
 from rlxweb.export.binary_array_file import BinaryFile
 from rlxweb.export.expected_outputs import ExpectedOutput, compute_expected_outputs
 from rlxweb.ir.dtype import DType, as_dtype

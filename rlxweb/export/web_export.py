@@ -17,10 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from rlxweb.backends.protocol import Array
 from rlxweb.core.argument_validation import check_choice, check_optional_instance
 from rlxweb.core.errors import LimitExceeded, Unsupported
 from rlxweb.core.limits import Limits
+from rlxweb.engines.protocol import Array
 from rlxweb.export import plan_test_vectors as of_vectors
 from rlxweb.export.atomic_folder import (
     ExportedFile,

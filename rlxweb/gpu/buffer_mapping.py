@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.core.thread_tasks import run_tasks
 from rlxweb.gpu.deadline_waits import DeadlineWaits
-from rlxweb.host.thread_tasks import run_tasks
 
 ByteArray = npt.NDArray[np.uint8]
 

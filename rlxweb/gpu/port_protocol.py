@@ -4,7 +4,7 @@ Handles are ints and the port owns the tables behind them: nothing above keeps a
 object alive, and `len(port.live)` is the leak test. Commands are frozen records; a
 whole list is handed over at once. Only a port raises device errors, and only those of
 `rlxweb.core.errors`. The verbs that can wait are coroutines; a blocking port completes
-them without suspending (`gpu/coroutine_runner.py` relies on that).
+them without suspending (`coroutine_runner.py` relies on that).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Expr: a scalar WGSL expression, fusable. View: arithmetic on a Layout, free. Compose:
 built from other ops. Kernel: a shader file run over an iteration box. The records here
-are data; `rlxweb.kernels` turns them into shader text and `rlxweb.compiler` decides
+are data; `rlxweb.codegen` turns them into shader text and `rlxweb.compiler` decides
 when to use which. No device and no op is known here.
 """
 
@@ -191,7 +191,7 @@ class KernelDispatch:
     iterations  loop turns of one invocation, all its loops together, per step along the
                axes outside `grid` (their sizes multiplied; 1 when there is none). Some
                drivers silently end loops at a total; see
-               `kernels/dispatch_splitting.py`
+               `codegen/dispatch_splitting.py`
     needs_whole_tiles  pieces are of whole tiles: the shader counts them, not elements
     epilogue_site  where a Finish can be put, if anywhere: every element of the output
                    is

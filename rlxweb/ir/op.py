@@ -158,7 +158,7 @@ class Op:
     infer      (input types, attrs) → output type; raises ShapeError, DTypeError
     reference  (xp, attrs, *arrays) → array, in the dtype of its arrays: the meaning
     guard      what of its operands' values it refuses; the reference does so itself
-    lower      Expr, View, Compose, Kernel or Leaf (`ir/lowering.py`)
+    lower      Expr, View, Compose, Kernel or Leaf (`lowering.py`)
     flops      (input types, output type, attrs) → arithmetic operations
     work       which measured kind of work it is and how much, or its own name and the
                cells and bytes it touches; None: its operands and its result say
@@ -178,7 +178,7 @@ class Op:
                  of
                the op that does both
     fusion_pattern  what of a graph is this op written out in others
-                    (`ir/fusion_pattern.py`)
+                    (`fusion_pattern.py`)
     vjp        how the gradient of its result is taken back to its operands; None: by
                way of what it is built of, or it has no derivative
     batch      how it takes an axis of examples before its operands' own; None:
@@ -325,18 +325,17 @@ class Registry:
         self._aliases.update({alias: op.name for alias in op.aliases})
         return op
 
-    def register_all(self, *ops: Op, family: str = "") -> None:
-        """Add the op records of one family of built-in ops without taking the lock.
+    def register_all(self, *ops: Op) -> None:
+        """Add the op records of a module of built-in ops without taking the lock.
 
-        family   "": named as the module that calls
+        Their family is the folder of the module that calls, below `rlxweb/ops`.
         """
-        if not family:
-            frame = currentframe()
-            caller = frame.f_back if frame else None
-            family = caller.f_globals["__name__"] if caller else ""
+        frame = currentframe()
+        caller = frame.f_back if frame else None
+        name = caller.f_globals["__name__"] if caller else ""
+        family = name.removeprefix("rlxweb.ops.").partition(".")[0]
         for op in ops:
-            record = replace(op, family=family.rpartition(".")[2])
-            self._builtin_ops[op.name] = self._add(record)
+            self._builtin_ops[op.name] = self._add(replace(op, family=family))
 
     def unregister(self, name: str) -> None:
         op = self.get(name)
@@ -375,4 +374,4 @@ class Registry:
         return len(self._ops)
 
 
-registry = Registry(lambda: load_provider("FAMILIES"))
+registry = Registry(lambda: load_provider("OP_MODULES"))

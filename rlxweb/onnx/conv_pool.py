@@ -11,7 +11,7 @@ import numpy as np
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
-from rlxweb.recipes.conv_pool_windows import same_pads
+from rlxweb.ops.conv.windows import same_pads
 
 Ints = tuple[int, ...]
 _AUTO_PAD_MODES = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

@@ -14,9 +14,9 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.backends.protocol import Backend, Program
 from rlxweb.core.device import DeviceLike
 from rlxweb.core.errors import ModelError, NotFinite, OutOfMemory, RlxError
+from rlxweb.engines.protocol import Backend, Program
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dtype import DType

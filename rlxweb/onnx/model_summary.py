@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rlxweb.backends.pool import pool
 from rlxweb.core.errors import DTypeError, RlxError, UsageError, did_you_mean
 from rlxweb.cost.candidate import Candidate, rank_candidates
 from rlxweb.cost.graph_work import node_flops
+from rlxweb.engines.pool import pool
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.onnx import onnx_library_access

@@ -25,12 +25,12 @@ from rlxweb.onnx.constant_folding_graph import rlx_dtype_or_none
 from rlxweb.onnx.conv_pool import ConvAttributes, conv_arguments
 from rlxweb.onnx.converter_registry import ConversionContext, Value, converts
 from rlxweb.onnx.sub_byte import STORAGE_DTYPES, SubByteTensor, bit_width
-from rlxweb.ops.integer_matmul_conv import (
+from rlxweb.ops.quantized.integer_matmul_conv import (
     MAX_EXACT_F32_INTEGER,
     integer_conv,
     sum_in_chunks,
 )
-from rlxweb.ops.quantize import broadcast_scale
+from rlxweb.ops.quantized.quantize import broadcast_scale
 
 Array = npt.NDArray[Any]
 _HALF_DTYPES = {10: DType.F16, 16: DType.BF16}

@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx.converter_registry import ConversionContext, converts
-from rlxweb.recipes.recurrent_activations import DEFAULT_CONSTANTS
+from rlxweb.ops.recurrent.activations import DEFAULT_CONSTANTS
 
 Texts = tuple[str, ...]
 Floats = tuple[float, ...]

@@ -1,8 +1,10 @@
 """Built-in ops: one record per op, declared once, grouped in families.
 
-The families register themselves when they are loaded; `register_builtin_ops.py` loads
-all. Not done here: a thread that imports one of them while another loads all would wait
-for it.
+A family is a folder: `op.py` and its neighbours declare ops, `wgsl*.py` plan kernels
+for a GPU, `cpu*` and `llvm.py` are kernels for a processor, `vjp.py` has gradients.
+Modules register their ops when they are loaded; `register_builtin_ops.py` loads all.
+Not done here: a thread that imports one of them while another loads all would wait for
+it.
 """
 
 from __future__ import annotations
@@ -14,56 +16,59 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rlxweb.ops.listing import Vocabulary
 
-FAMILIES = (
-    "leaf",
-    "elementwise",
-    "cast",
-    "bitcast",
-    "activation",
-    "unary_math",
-    "parametric_activation",
-    "binary",
-    "logic",
-    "data_movement",
-    "identity",
-    "slice_and_windows",
-    "pad_tile_roll",
-    "reduce",
-    "argminmax",
-    "gather_topk_scan",
-    "sorting",
-    "nonzero",
-    "non_max_suppression",
-    "roi_align",
-    "deform_conv",
-    "gather_scatter",
-    "matmul",
-    "linear_systems",
-    "triangular",
-    "conv",
-    "conv_transpose",
-    "pooling",
-    "resize",
-    "grid_sample",
-    "norm",
-    "attention",
-    "add_norm",
-    "rotary",
-    "glu",
-    "lora",
-    "grouped_matmul",
-    "quantize",
-    "integer_matmul_conv",
-    "quantized_matmul",
-    "linear_scan",
-    "linear_recurrence",
-    "recurrent",
-    "selective_scan",
-    "spectral",
-    "mel",
-    "welch",
-    "segment_spectra",
+OP_MODULES = (
+    "leaf.op",
+    "elementwise.op",
+    "elementwise.cast",
+    "elementwise.bitcast",
+    "elementwise.activation",
+    "elementwise.unary_math",
+    "elementwise.parametric_activation",
+    "elementwise.binary",
+    "elementwise.logic",
+    "layout.op",
+    "layout.identity",
+    "layout.slice_and_windows",
+    "layout.pad_tile_roll",
+    "reduce.op",
+    "reduce.argminmax",
+    "gather.op",
+    "sort.op",
+    "sort.nonzero",
+    "vision.non_max_suppression",
+    "vision.roi_align",
+    "conv.deform",
+    "gather.scatter",
+    "matmul.op",
+    "linalg.op",
+    "linalg.triangular",
+    "conv.op",
+    "conv.transpose",
+    "pool.op",
+    "vision.resize",
+    "vision.grid_sample",
+    "norm.op",
+    "attention.op",
+    "norm.add_norm",
+    "attention.rotary",
+    "elementwise.glu",
+    "matmul.lora",
+    "matmul.grouped",
+    "quantized.quantize",
+    "quantized.integer_matmul_conv",
+    "quantized.matmul",
+    "recurrent.linear_scan",
+    "recurrent.linear_recurrence",
+    "recurrent.op",
+    "recurrent.selective_scan",
+    "fft.op",
+    "fft.mel",
+    "welch.op",
+    "welch.segment_spectra",
 )
+"""Modules that declare ops, below `rlxweb.ops`, in the order of the registry."""
+FAMILIES = tuple(dict.fromkeys(name.partition(".")[0] for name in OP_MODULES))
+"""Folders of `rlxweb.ops`: the families, as the manual lists them."""
 
 
 class _CallableModule(ModuleType):

@@ -30,7 +30,7 @@ from rlxweb.ir.op import (
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.verify import check_result
 from rlxweb.ir.vmap_batching import BatchRule
-from rlxweb.ops.elementwise import infer_broadcast
+from rlxweb.ops.elementwise.op import infer_broadcast
 
 Arity = int | tuple[int, int | None]
 

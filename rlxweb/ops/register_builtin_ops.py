@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from rlxweb.ops import FAMILIES
+from rlxweb.ops import OP_MODULES
 
-for _family in FAMILIES:
-    import_module(f"rlxweb.ops.{_family}")
+for _name in OP_MODULES:
+    import_module(f"rlxweb.ops.{_name}")

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlxweb.backends.pool import pool
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceError, Unsupported
 from rlxweb.cost.candidate import Candidate
@@ -24,6 +23,7 @@ from rlxweb.cost.rlx_welch_costs import (
     WelchPeaksCosts,
 )
 from rlxweb.cost.rlx_welch_presets import WelchPeakParams
+from rlxweb.engines.pool import pool
 from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.fused_device_strategy import has_native_kernel
 from rlxweb.signal.presets import spec_from_preset

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rlxweb.backends.protocol import Array, DeviceBuffer
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.argument_validation import coerce_bool
 from rlxweb.core.array_coercion import add_readback_hint
@@ -20,6 +19,7 @@ from rlxweb.core.lazy_names import alias_keywords
 from rlxweb.cost.decision import Decision
 from rlxweb.cost.device_run_attempt import Attempt
 from rlxweb.cost.explain import explain_decision
+from rlxweb.engines.protocol import Array, DeviceBuffer
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DTypeLike

@@ -11,8 +11,6 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array, Backend, DeviceBuffer
 from rlxweb.core.array_coercion import DeviceResident, as_array
 from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
 from rlxweb.core.errors import (
@@ -26,6 +24,8 @@ from rlxweb.core.errors import (
     UsageError,
     shown,
 )
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Array, Backend, DeviceBuffer
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import as_dtype, dtype_name

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from rlxweb.backends.protocol import Array
 from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
 from rlxweb.core.errors import SessionClosed
 from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.engines.protocol import Array
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry

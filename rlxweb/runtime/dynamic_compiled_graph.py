@@ -9,13 +9,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
 from rlxweb.core.errors import OutOfMemory, SessionClosed, UsageError
 from rlxweb.cost.decision import Decision
 from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Array
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dim_binding import infer_dim_sizes

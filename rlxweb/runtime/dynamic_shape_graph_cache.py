@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from rlxweb.backends.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Backend, Program
 from rlxweb.gpu.async_lock import AsyncLock
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.cache_info import CacheInfo

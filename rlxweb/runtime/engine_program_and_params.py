@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.backends.protocol import (
+from rlxweb.core.device import Device
+from rlxweb.core.errors import DeviceLost, DTypeError, GpuTimeout
+from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.engines.protocol import (
     Array,
     Backend,
     DeviceBuffer,
     Program,
     released_error,
 )
-from rlxweb.core.device import Device
-from rlxweb.core.errors import DeviceLost, DTypeError, GpuTimeout
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.device_run_attempt import Attempt
 from rlxweb.gpu.async_lock import AsyncLock
 from rlxweb.runtime.input_validation import check_params_set, is_mutable
 from rlxweb.select.chooser import DevicePick

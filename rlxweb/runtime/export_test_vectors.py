@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array
 from rlxweb.core.errors import UsageError, shown
+from rlxweb.engines.protocol import Array
 from rlxweb.export.js_name_validation import check_output_names
 from rlxweb.export.plan_test_vectors import (
     MAX_VECTORS,

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any, Self
 from weakref import WeakSet
 
-from rlxweb.backends.protocol import Array
 from rlxweb.core.argument_validation import coerce_bool
 from rlxweb.core.device import (
     Adapters,
@@ -34,6 +33,7 @@ from rlxweb.core.lazy_names import accept_deprecated_keywords, alias_keywords
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.decision import Decision
 from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.engines.protocol import Array
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph, Node

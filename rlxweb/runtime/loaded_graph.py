@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlxweb.backends.protocol import Array
 from rlxweb.core.device import DeviceLike
 from rlxweb.core.errors import shown
+from rlxweb.engines.protocol import Array
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import TensorType

@@ -13,8 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.backends.timed_run_result import TimedRun, TimingMethod
 from rlxweb.compiler.plan_workload import plan_workload, step_items
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.device import Device
@@ -22,6 +20,8 @@ from rlxweb.core.printable import abbreviate
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
 from rlxweb.cost.cost_terms import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
+from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.timed_run_result import TimedRun, TimingMethod
 from rlxweb.select.calibration.engine_calibration_lookup import engine_calibration
 from rlxweb.select.device_and_adapter import DevicePlace
 

@@ -7,9 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
-from rlxweb.backends.custom_op_reference_check import check_custom_ops
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
 from rlxweb.core.argument_validation import check_optional_instance, coerce_bool
 from rlxweb.core.device import (
     Device,
@@ -28,6 +25,9 @@ from rlxweb.core.errors import (
 from rlxweb.core.limits import Limits
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.decision import Decision
+from rlxweb.engines.custom_op_reference_check import check_custom_ops
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
-from rlxweb.backends.registry import (
+from rlxweb.core.device import Device, DeviceLike, extension_devices, parse_device
+from rlxweb.core.errors import AdapterMissing, DeviceError
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend
+from rlxweb.engines.registry import (
     absence_reason,
     engine_labels,
     find_row,
@@ -21,8 +23,6 @@ from rlxweb.backends.registry import (
     is_named_only,
     providing_package,
 )
-from rlxweb.core.device import Device, DeviceLike, extension_devices, parse_device
-from rlxweb.core.errors import AdapterMissing, DeviceError
 from rlxweb.select.policy import DevicePolicy
 
 NAMED_ONLY_PREFIX = "named only"

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import CPU_ENGINE
-from rlxweb.backends.registry import absence_reason
 from rlxweb.core.device import Device, DeviceLike, check_adapter_name, parse_device
 from rlxweb.core.errors import DeviceError
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.engines.registry import absence_reason
 from rlxweb.select.policy import DevicePolicy
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rlxweb.backends.registry import clear_detection_caches, is_named_only
 from rlxweb.core.device import Adapters, Device, parse_adapters
 from rlxweb.core.errors import RlxError
+from rlxweb.engines.registry import clear_detection_caches, is_named_only
 from rlxweb.ir.graph import Graph
 from rlxweb.select.availability import (
     DeviceRow,

@@ -12,8 +12,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.plan_workload import plan_workload
@@ -31,6 +29,8 @@ from rlxweb.cost.fusion_gate import (
 )
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import Workload
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, TypeVar
 
-from rlxweb.backends.registry import is_named_only
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.device import (
     Device,
@@ -26,6 +25,7 @@ from rlxweb.core.device import (
 )
 from rlxweb.core.errors import EnvironmentWarning, UsageError, shown
 from rlxweb.core.warning_stacklevel import caller_stacklevel
+from rlxweb.engines.registry import is_named_only
 
 T = TypeVar("T")
 CalibrationMode = Literal["lazy", "off"]

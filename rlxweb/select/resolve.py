@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import hint_or_default, is_named_only
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.device import (
     Adapters,
@@ -27,6 +25,8 @@ from rlxweb.core.errors import DeviceError, DTypeError, LimitExceeded, Unsupport
 from rlxweb.core.lazy_names import accept_deprecated_keywords
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.decision import Decision
+from rlxweb.engines.pool import pool
+from rlxweb.engines.registry import hint_or_default, is_named_only
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph

@@ -2,7 +2,7 @@
 the estimate of its output.
 
 Low bins need no more samples than a signal of a lower rate has. The rows go through a
-low-pass filter that keeps one sample of `step` (`recipes/decimation_filters.py`),
+low-pass filter that keeps one sample of `step` (`ops/welch/decimation_filters.py`),
 segments and window are that much shorter, and each bin is divided by the filter's gain
 there. What is left of an error is what falls back from beyond the band, and that a
 window moves over the filter's samples; both are measured on white noise before a plan
@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.host.decimate_rows import decimate_rows
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
-from rlxweb.recipes.decimation_filters import DecimationFilter, design_filters
+from rlxweb.ops.welch.cpu.decimate_rows import decimate_rows
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.decimation_filters import DecimationFilter, design_filters
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.spectrum_accuracy import CHECKED_SEGMENTS, spectrum_error
 

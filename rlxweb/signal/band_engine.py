@@ -13,14 +13,14 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Unsupported
-from rlxweb.host.matmul_bin_power import compute_bin_power
-from rlxweb.host.strongest_bins import BinsAndPower, strongest_bins
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.ops.welch.cpu.matmul_bin_power import compute_bin_power
+from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower, strongest_bins
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE, compiled_power_kernel

@@ -16,8 +16,11 @@ from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.host.decimate_rows import decimation_kernels
-from rlxweb.host.matmul_bin_power import multiplications_per_sample, unsupported_reason
+from rlxweb.ops.welch.cpu.decimate_rows import decimation_kernels
+from rlxweb.ops.welch.cpu.matmul_bin_power import (
+    multiplications_per_sample,
+    unsupported_reason,
+)
 from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.accuracy_check_cost import accuracy_check_terms
 from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.strongest_bins import PeaksOfPower
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.spectrum_peaks import find_spectrum_peaks

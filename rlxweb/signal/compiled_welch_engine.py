@@ -11,15 +11,15 @@ from typing import Final
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Unsupported
-from rlxweb.host.compiled_welch import CompiledWelchKernel, welch_kernel_key
-from rlxweb.host.compiled_welch_rows import (
+from rlxweb.ops.welch.cpu.kernel import CompiledWelchKernel, welch_kernel_key
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
+from rlxweb.ops.welch.cpu.rows import (
     KernelSamples,
     compiled_power,
     compiled_strongest_bins,
 )
-from rlxweb.host.strongest_bins import BinsAndPower
-from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.device_resident_rows import DeviceRows
 from rlxweb.signal.welch_engine import Power, SampleRows, strongest_bins_in_band

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.host.compiled_welch import CompiledWelchKernel, welch_kernel_key
-from rlxweb.host.compiled_welch_rows import (
+from rlxweb.ops.welch.cpu.kernel import CompiledWelchKernel, welch_kernel_key
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
+from rlxweb.ops.welch.cpu.rows import (
     KernelSamples,
     RowCheckLimits,
     strongest_bins_within,
 )
-from rlxweb.host.strongest_bins import BinsAndPower
-from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import DevicePick
 from rlxweb.signal.rounding_floor import rounding_shares
 from rlxweb.signal.row_preparation import energy_limits

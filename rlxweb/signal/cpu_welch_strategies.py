@@ -15,7 +15,7 @@ from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.host.welch_kernel_cache import welch_kernels
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.select.calibration.engine_calibration_lookup import (
     cpu_calibration,
     fit_cached,

@@ -14,9 +14,9 @@ from rlxweb.core.argument_validation import bind_arguments, check_choice, coerce
 from rlxweb.core.errors import ShapeError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
-from rlxweb.host.cross_power_matrix import cross_power_matrix
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.ops.welch.cpu.cross_power_matrix import cross_power_matrix
+from rlxweb.ops.welch.cpu.spectrum import frequencies
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend

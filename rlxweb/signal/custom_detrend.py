@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rlxweb.core.array_coercion import as_array
 from rlxweb.core.errors import DTypeError, ShapeError
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import segment_view
+from rlxweb.ops.welch.cpu.spectrum import segment_view
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.row_preparation import RowErrorContext
 
 CustomDetrend = Callable[[NDArray[Any]], Any]

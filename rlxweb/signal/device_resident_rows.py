@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.pool import pool
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.array_coercion import DeviceResident
 from rlxweb.core.cancellation import raise_if_cancelled
@@ -33,11 +32,12 @@ from rlxweb.core.errors import (
     ShapeError,
     Unsupported,
 )
+from rlxweb.engines.pool import pool
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.select.device_loss_retry import DeviceLossError, lost_data_error
 
 if TYPE_CHECKING:  # whoever has one has loaded it
-    from rlxweb.backends.protocol import Backend
+    from rlxweb.engines.protocol import Backend
     from rlxweb.runtime.compiled_graph import CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray
     from rlxweb.signal.row_preparation import RowErrorContext

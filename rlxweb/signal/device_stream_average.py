@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.pool import pool
 from rlxweb.cost.candidate import Candidate
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.engines.pool import pool
 from rlxweb.ir.graph import Graph
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.running_averages import FadingAverage, LastAverage, SpectraAverage
 from rlxweb.signal.segment_spectra_operation import SegmentOperation
 from rlxweb.signal.stream_frame import LazyMean
 
 if TYPE_CHECKING:
-    from rlxweb.backends.protocol import Backend
+    from rlxweb.engines.protocol import Backend
     from rlxweb.runtime.compiled_graph import CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray
 

@@ -44,9 +44,9 @@ from typing import Any, Literal
 import numpy as np
 
 from rlxweb.export.binary_array_file import BinaryFile
-from rlxweb.host.welch_graph import welch_graph
-from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.graph import Graph
+from rlxweb.ops.welch.graph import welch_graph
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.rounding_floor import rounding_shares
 from rlxweb.signal.row_preparation import EnergyLimits
 

@@ -12,15 +12,15 @@ from functools import partial
 from itertools import compress
 from typing import Any, get_args
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
 from rlxweb.core.errors import DeviceError
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchModel, block_terms, integer_level_terms
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.calibration.engine_calibration_lookup import (
     EngineCalibration,
     engine_calibration,
@@ -107,7 +107,7 @@ def _fused_op_signature(
     takes them.
     """
     from rlxweb.cost.graph_work import node_signature  # none is made for the CPU
-    from rlxweb.host.welch_graph import welch_graph
+    from rlxweb.ops.welch.graph import welch_graph
 
     graph = welch_graph(shape, spec, k)
     return node_signature(graph, graph.node(graph.outputs[0]))

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.errors import UsageError
-from rlxweb.host.segment_fft_workspace import welch_tables
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import BLOCK_SAMPLES, segment_view
+from rlxweb.ops.welch.cpu.segment_fft_workspace import welch_tables
+from rlxweb.ops.welch.cpu.spectrum import BLOCK_SAMPLES, segment_view
+from rlxweb.ops.welch.spec import WelchSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)

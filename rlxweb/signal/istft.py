@@ -18,12 +18,12 @@ from rlxweb.core.argument_validation import (
 from rlxweb.core.errors import DTypeError, NotFinite, ShapeError, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
-from rlxweb.host.overlap_add import overlap_add_spectra
-from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.fft_by_matmul import zeros
+from rlxweb.ops.fft.by_matmul import zeros
+from rlxweb.ops.welch.cpu.overlap_add import overlap_add_spectra
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.precision import resolve_precision
 from rlxweb.signal.row_input import coerce_rate

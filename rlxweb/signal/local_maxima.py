@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rlxweb.core.errors import DTypeError, UsageError
-from rlxweb.host.strongest_bins import PeaksOfPower
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.signal.rounding_floor import RoundingFloor
 
 _IndexArray: TypeAlias = NDArray[np.int64]

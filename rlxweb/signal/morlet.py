@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.codegen.fft_arithmetic import next_fast_length
 from rlxweb.core.argument_validation import (
     bind_arguments,
     check_choice,
@@ -19,13 +20,12 @@ from rlxweb.core.array_coercion import as_array
 from rlxweb.core.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
-from rlxweb.host.wavelet_convolution import convolve_wavelets
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.fft_by_matmul import zeros
-from rlxweb.ops.spectral import block_to_complex
-from rlxweb.recipes.fft_arithmetic import next_fast_length
+from rlxweb.ops.fft.by_matmul import zeros
+from rlxweb.ops.fft.op import block_to_complex
+from rlxweb.ops.welch.cpu.wavelet_convolution import convolve_wavelets
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.row_input import coerce_rows, require_rate

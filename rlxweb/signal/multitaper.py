@@ -23,9 +23,9 @@ from rlxweb.core.errors import UsageError
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
-from rlxweb.host.multitaper_power import multitaper_power
 from rlxweb.ir.graph import Graph
-from rlxweb.recipes.welch_parameters import doubled_bin_slice
+from rlxweb.ops.welch.cpu.multitaper_power import multitaper_power
+from rlxweb.ops.welch.parameters import doubled_bin_slice
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between

@@ -23,7 +23,7 @@ from numpy.typing import DTypeLike
 from rlxweb.core.adc_samples import MAX_BITS
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import DTypeError, UsageError
-from rlxweb.host.welch_spec import DIGITAL_DTYPE, sample_dtype
+from rlxweb.ops.welch.spec import DIGITAL_DTYPE, sample_dtype
 
 Precision = Literal["auto", "f32", "f64"]
 PRECISIONS: Final = get_args(Precision)

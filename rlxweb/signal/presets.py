@@ -13,7 +13,7 @@ from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
-    from rlxweb.host.welch_spec import WelchSpec
+    from rlxweb.ops.welch.spec import WelchSpec
 
 
 def spec_from_preset(

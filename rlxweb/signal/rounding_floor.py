@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.host.segment_fft_workspace import welch_tables
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.recipes.welch_parameters import centred_ramp, doubled_bin_slice
+from rlxweb.ops.welch.cpu.segment_fft_workspace import welch_tables
+from rlxweb.ops.welch.parameters import centred_ramp, doubled_bin_slice
+from rlxweb.ops.welch.spec import WelchSpec
 
 # The amplitude of a line that counts, in root mean squares of its row. Double precision
 # is hardly ever right to its last digits: the phase of sin(2πft) after a thousand turns

@@ -15,8 +15,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
@@ -24,6 +22,8 @@ from rlxweb.core.errors import EnvironmentWarning, Unsupported
 from rlxweb.core.lru_cache import LruCache
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.cost.candidate import Candidate
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.results.ran import Ran, Stage

@@ -26,9 +26,9 @@ from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.errors import NotFinite, UsageError
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import segment_view
-from rlxweb.recipes.welch_parameters import samples_needed
+from rlxweb.ops.welch.cpu.spectrum import segment_view
+from rlxweb.ops.welch.parameters import samples_needed
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.device_resident_rows import (
     DeviceRows,
     compute_row_energies,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import UsageError
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.row_operation_runner import Array
 from rlxweb.signal.row_preparation import (
     RowErrorContext,

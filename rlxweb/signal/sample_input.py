@@ -13,7 +13,7 @@ from rlxweb.core.adc_samples import Digital, is_digital_dtype
 from rlxweb.core.argument_validation import check_choice, coerce_integer
 from rlxweb.core.array_coercion import DeviceResident, as_array
 from rlxweb.core.errors import ShapeError, UsageError
-from rlxweb.host.welch_spec import DIGITAL_DTYPE
+from rlxweb.ops.welch.spec import DIGITAL_DTYPE
 from rlxweb.signal.device_resident_rows import DeviceRows, as_device_rows
 from rlxweb.signal.precision import (
     PRECISIONS,

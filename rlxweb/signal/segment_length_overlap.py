@@ -11,7 +11,7 @@ from typing import Any
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.errors import UsageError
 from rlxweb.core.warning_stacklevel import caller_stacklevel
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
 
 OverlapRule = Callable[[int], int]

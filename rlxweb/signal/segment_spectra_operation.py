@@ -12,11 +12,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from rlxweb.host import segment_spectra as host
-from rlxweb.host.welch_spec import WelchSpec
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.spectral import block_to_complex
+from rlxweb.ops.fft.op import block_to_complex
+from rlxweb.ops.welch.cpu import segment_spectra as host
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.row_operation_runner import Array, Shapes
 from rlxweb.signal.row_preparation import RowErrorContext
 from rlxweb.signal.row_rescaling import RescaledRows, nan_for, scale_by_powers_of_two

@@ -10,7 +10,7 @@ import numpy as np
 from rlxweb.core.argument_validation import bind_arguments, check_choice, coerce_bool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
-from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend

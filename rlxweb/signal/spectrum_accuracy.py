@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import Inexact
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.bin_range import BinRange
 
 CHECKED_SEGMENTS: Final = 4

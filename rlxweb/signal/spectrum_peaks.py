@@ -2,7 +2,7 @@
 maxima.
 
 What the command line, `welch_peaks` and any stream ask; the searches themselves are in
-`host/strongest_bins.py` and `local_maxima.py`. It must not know devices.
+`ops/welch/cpu/strongest_bins.py` and `local_maxima.py`. It must not know devices.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import check_choice, coerce_float
 from rlxweb.core.errors import UsageError, shown
-from rlxweb.host.strongest_bins import PeaksOfPower, strongest_bins, to_peaks
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower, strongest_bins, to_peaks
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.rounding_floor import RoundingFloor
 

@@ -20,8 +20,8 @@ from rlxweb.core.argument_validation import (
 from rlxweb.core.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.ops.welch.cpu.spectrum import frequencies
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.row_input import coerce_rate, coerce_rows

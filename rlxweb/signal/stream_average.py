@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import segment_view
+from rlxweb.ops.welch.cpu.spectrum import segment_view
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from rlxweb.signal.device_stream_average import DeviceStreamAverage

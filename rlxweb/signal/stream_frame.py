@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rlxweb.core.errors import DeviceLost
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.strongest_bins import PeaksOfPower
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.signal.rounding_floor import RoundingFloor
 
 if TYPE_CHECKING:

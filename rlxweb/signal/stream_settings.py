@@ -12,8 +12,8 @@ from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import check_choice, coerce_integer
 from rlxweb.core.errors import UsageError
 from rlxweb.core.fork_safety import cached_property
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.ops.welch.cpu.spectrum import frequencies
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.precision import Precision
 from rlxweb.signal.row_input import coerce_rate

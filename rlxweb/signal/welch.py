@@ -16,7 +16,7 @@ from rlxweb.core.argument_validation import (
 )
 from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 from rlxweb.gpu.thread_offload import run_in_thread
-from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.select.chooser import PlaceRequest, choose_place, choose_place_async
 from rlxweb.select.device_loss_retry import DEVICE_LOST
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from rlxweb.core.adc_samples import Digital
     from rlxweb.core.device import DeviceLike
-    from rlxweb.host.welch_spec import WelchSpec
+    from rlxweb.ops.welch.spec import WelchSpec
     from rlxweb.select.chooser import DevicePick
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.precision import Precision

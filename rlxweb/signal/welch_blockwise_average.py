@@ -23,8 +23,8 @@ from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.device_run_attempt import Attempt
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.recipes.welch_parameters import samples_needed, segment_count
+from rlxweb.ops.welch.parameters import samples_needed, segment_count
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.device_loss_retry import DEVICE_LOST, retry_run
 from rlxweb.signal.precision import resolve_precision
 from rlxweb.signal.rounding_floor import RoundingFloor

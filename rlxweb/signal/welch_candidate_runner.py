@@ -16,8 +16,8 @@ from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.cost.candidate import Candidate, candidate_name, rank_candidates
 from rlxweb.cost.decision import Decision
 from rlxweb.cost.device_run_attempt import Attempt
-from rlxweb.host.strongest_bins import BinsAndPower
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import DevicePick
 from rlxweb.select.device_loss_retry import DEVICE_LOST, retried_decision, retry_run
 from rlxweb.signal.bin_range import BinRange

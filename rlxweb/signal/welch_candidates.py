@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlxweb.backends.pool import pool
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.array_coercion import add_readback_hint
 from rlxweb.core.device import Device
@@ -23,7 +22,8 @@ from rlxweb.cost.welch_strategy_names import (
     WelchPeaksStrategy,
     parse_welch_peaks_strategy,
 )
-from rlxweb.host.welch_kernel_cache import welch_kernels
+from rlxweb.engines.pool import pool
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.select.calibration.observed_run_corrections import (
     Bucket,
     corrections,

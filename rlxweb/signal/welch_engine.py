@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import CPU_ENGINE, Backend
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.host.compiled_welch import welch_kernel_key
-from rlxweb.host.strongest_bins import BinsAndPower, strongest_bins
-from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import CPU_ENGINE, Backend
+from rlxweb.ops.welch.cpu.kernel import welch_kernel_key
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower, strongest_bins
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.device_resident_rows import DeviceRows
 from rlxweb.signal.integer_centering import CenteredIntegerRows, center_integer_rows
@@ -264,7 +264,7 @@ class WelchGraphEngine:
         """Return the compiled graph of a batch shape from the engine's cache, compiling
         it if needed.
         """
-        from rlxweb.host.welch_graph import welch_graph
+        from rlxweb.ops.welch.graph import welch_graph
         from rlxweb.runtime.session import Session
 
         key = (shape, spec, k, band)

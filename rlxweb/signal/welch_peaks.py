@@ -16,8 +16,8 @@ from rlxweb.core.errors import UsageError
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
 from rlxweb.gpu.thread_offload import run_in_thread
-from rlxweb.host.strongest_bins import PeaksOfPower, to_peaks
-from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.ops.welch.cpu.spectrum import frequencies
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower, to_peaks
 from rlxweb.select.chooser import PlaceRequest, choose_place, choose_place_async
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from rlxweb.signal.accept_third_party_objects import accept_objects

@@ -16,7 +16,7 @@ from rlxweb.core.device import Device, parse_device
 from rlxweb.core.printable import abbreviate, printable
 from rlxweb.cost.decision import Decision
 from rlxweb.cost.explain import explain_json
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.results.labelled_arrays import (
     LabelledArrays,
     ResultAxis,

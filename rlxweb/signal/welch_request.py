@@ -24,8 +24,8 @@ from rlxweb.core.argument_validation import (
 from rlxweb.core.array_coercion import as_array
 from rlxweb.core.errors import UsageError, shown
 from rlxweb.core.lru_cache import LruCache
-from rlxweb.host.welch_spec import Average, Detrend, WelchSpec, sample_dtype
-from rlxweb.recipes.welch_parameters import segment_count
+from rlxweb.ops.welch.parameters import segment_count
+from rlxweb.ops.welch.spec import Average, Detrend, WelchSpec, sample_dtype
 from rlxweb.signal.windows import WindowLike, get_window
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from rlxweb.core.adc_samples import is_digital_dtype
 from rlxweb.core.argument_validation import check_choice, coerce_bool, coerce_float
 from rlxweb.core.device import is_auto, parse_device
 from rlxweb.core.errors import UsageError
-from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
 from rlxweb.signal.custom_detrend import as_custom_detrend
 from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between

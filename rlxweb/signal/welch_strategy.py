@@ -15,7 +15,7 @@ from typing import Self
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.transform import LearnedTransform

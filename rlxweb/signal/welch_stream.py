@@ -26,9 +26,9 @@ from rlxweb.core.errors import NotFinite, UsageError, shown
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.thread_offload import await_or_offload
-from rlxweb.host.strongest_bins import PeaksOfPower
 from rlxweb.io.npz_arrays import read_npz_arrays
-from rlxweb.recipes.welch_parameters import samples_needed, segment_count
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
+from rlxweb.ops.welch.parameters import samples_needed, segment_count
 from rlxweb.select.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.signal.precision import Precision, resolve_precision
 from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares

@@ -19,7 +19,7 @@ from rlxweb.core.errors import UsageError
 from rlxweb.export.expected_outputs import compute_expected_outputs
 from rlxweb.export.plan_test_vectors import PlanTestVector, StoredOutput
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.welch_spectrum import frequencies
+from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.signal.exported_welch_estimate import ExportedWelchEstimate
 from rlxweb.signal.row_preparation import PreparedRows, RowErrorContext, prepare_rows
 from rlxweb.signal.spectrum_peaks import find_spectrum_peaks

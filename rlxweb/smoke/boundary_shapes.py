@@ -12,7 +12,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from rlxweb.backends.reference_comparison import named_feeds, single_op_graph
+from rlxweb.engines.reference_comparison import named_feeds, single_op_graph
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rlxweb.backends.protocol import Array
-from rlxweb.backends.reference_comparison import (
+from rlxweb.core.limits import Limits
+from rlxweb.engines.protocol import Array
+from rlxweb.engines.reference_comparison import (
     ComparisonResult,
     compare_to_reference,
     graph_dtypes,
@@ -19,7 +20,6 @@ from rlxweb.backends.reference_comparison import (
     reference_outputs,
     single_op_graph,
 )
-from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op, registry

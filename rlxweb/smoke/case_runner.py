@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
-from rlxweb.backends.protocol import Backend
+from rlxweb.engines.protocol import Backend
 from rlxweb.smoke.case import SmokeCase
 from rlxweb.smoke.case_name_pattern import parse_pattern
 from rlxweb.smoke.fault_injection import FaultInjector

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.backends.protocol import Array
-from rlxweb.backends.reference_comparison import ComparisonResult
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.protocol import Array
+from rlxweb.engines.reference_comparison import ComparisonResult
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor

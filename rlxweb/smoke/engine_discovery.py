@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
-from rlxweb.backends.registry import absence_reason, extra_labels, refused_entry_points
 from rlxweb.core.device import Device, parse_device
+from rlxweb.engines.registry import absence_reason, extra_labels, refused_entry_points
 from rlxweb.smoke.child_process import ChildLimits, ChildProcess
 from rlxweb.smoke.smoke_engine import DAWN, SmokeEngine, adapter_library
 from rlxweb.smoke.vulkan_drivers import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.reference_comparison import (
+from rlxweb.engines.reference_comparison import (
     ComparisonResult,
     compare_to_reference,
     reference_outputs,

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array
-from rlxweb.backends.reference_comparison import (
+from rlxweb.core.fork_safety import cached_property
+from rlxweb.engines.protocol import Array
+from rlxweb.engines.reference_comparison import (
     ComparisonResult,
     compare_to_reference,
     reference_outputs,
     rounding_errors,
 )
-from rlxweb.core.fork_safety import cached_property
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Tolerance, registry

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.reference_comparison import ComparisonResult
+from rlxweb.engines.reference_comparison import ComparisonResult
 from rlxweb.smoke.case import PreparedCase, SmokeCase
 from rlxweb.smoke.random_graph_builder import (
     LEAF_KINDS,

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
-from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.port_protocol import AdapterRequest, BackendType
 from rlxweb.gpu.wgpu_libraries import WgpuLibrary
 from rlxweb.gpu.wgpu_port import WgpuPort

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.backends.protocol import Array
-from rlxweb.backends.reference_comparison import ComparisonResult, reference_outputs
 from rlxweb.core.errors import DTypeError
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.protocol import Array
+from rlxweb.engines.reference_comparison import ComparisonResult, reference_outputs
 from rlxweb.ir.dtype import DType, cast_array
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr

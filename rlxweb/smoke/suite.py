@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 
-from rlxweb.backends.protocol import Backend
 from rlxweb.core.limits import tiny_limits
 from rlxweb.cost.graph_work import node_signature
+from rlxweb.engines.protocol import Backend
 from rlxweb.ir.op import Op
 from rlxweb.smoke.boundary_shapes import binding_limit_cases, shape_cases
 from rlxweb.smoke.case import Family, Level, SmokeCase, checked_ops, sample_cases

@@ -1,7 +1,7 @@
 """Run of a case on an engine: judged against NumPy in float64, and timed.
 
 Owns the word for what came of it. Which cases there are is decided elsewhere; the
-comparison itself is in `rlxweb.backends.reference_comparison`.
+comparison itself is in `rlxweb.engines.reference_comparison`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.backends.reference_comparison import ComparisonResult, graph_dtypes
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, LimitExceeded, Unsupported
 from rlxweb.cost.graph_work import node_flops
+from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.reference_comparison import ComparisonResult, graph_dtypes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import HostOnly

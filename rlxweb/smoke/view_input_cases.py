@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array
+from rlxweb.engines.protocol import Array
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op
 from rlxweb.ir.sample import Sample

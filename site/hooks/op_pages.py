@@ -16,9 +16,9 @@ from docstring_to_markdown import escape_markdown
 from op_example import example, output
 from op_facts import GpuVariant, first_sentence
 
+from rlxweb.codegen.wgsl_module import STORAGE_TYPES, load_shader_text
 from rlxweb.ir.lowering import Kernel
 from rlxweb.ir.op import REQUIRED, Attr, Op, registry
-from rlxweb.kernels.wgsl_module import STORAGE_TYPES, load_shader_text
 from rlxweb.ops import FAMILIES
 
 _LOWERING_LABELS = {

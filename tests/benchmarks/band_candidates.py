@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.compiled_welch import welch_kernel_key
-from rlxweb.host.decimate_rows import decimation_kernel_key, decimation_kernels
-from rlxweb.host.matmul_bin_power import unsupported_reason
-from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.ops.welch.cpu.decimate_rows import decimation_kernel_key, decimation_kernels
+from rlxweb.ops.welch.cpu.kernel import welch_kernel_key
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
+from rlxweb.ops.welch.cpu.matmul_bin_power import unsupported_reason
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
 from rlxweb.signal.band_engine import BINS_ENGINE, DecimatingEngine

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.errors import RlxError
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.learn import Learned, learn_welch

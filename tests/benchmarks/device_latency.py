@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 import rlxweb
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend, LatencyProbes
-from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_latency_probes import WebGpuLatencyProbes
 from rlxweb.core.errors import DeviceError, LimitExceeded, OutOfMemory
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend, LatencyProbes
+from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.latency_probes import WebGpuLatencyProbes
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.select.calibration.calibration_jobs import empty_run_job

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.host.segment_fft_workspace import welch_tables
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import segment_view
+from rlxweb.ops.welch.cpu.segment_fft_workspace import welch_tables
+from rlxweb.ops.welch.cpu.spectrum import segment_view
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.bin_range import BinRange
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
-from rlxweb.backends.registry import absence_reason
 from rlxweb.core.errors import RlxError
+from rlxweb.engines.registry import absence_reason
 from tests.benchmarks import model_files
 from tests.benchmarks.benchmark_cells import BenchmarkCell, Goal, PeerEntry
 from tests.benchmarks.machine_facts import find_gpu

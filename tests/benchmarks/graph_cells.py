@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

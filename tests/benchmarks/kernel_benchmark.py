@@ -14,10 +14,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rlxweb.backends.pool import pool
 from rlxweb.cli import options
 from rlxweb.cli.bench_engines import error_summary
 from rlxweb.cli.console import make_console, print_lines
+from rlxweb.engines.pool import pool
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, available_places
 from tests.benchmarks.device_latency import measure_host_estimate, measure_latency

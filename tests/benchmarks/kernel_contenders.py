@@ -16,11 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.array_library_import import import_library
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array, Backend, DeviceBuffer, Program
-from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -30,6 +25,11 @@ from rlxweb.core.errors import (
     RlxError,
 )
 from rlxweb.core.fork_safety import cached_property
+from rlxweb.engines.array_library_import import import_library
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Array, Backend, DeviceBuffer, Program
+from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry

@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import absence_reason
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.cli.bench_engines import gpu_roofline
 from rlxweb.core.errors import RlxError
+from rlxweb.engines.pool import pool
+from rlxweb.engines.registry import absence_reason
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.select.device_and_adapter import DevicePlace
 from tests.benchmarks.kernel_contenders import PEER_TITLES, peer_library

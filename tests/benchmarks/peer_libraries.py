@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.machine.llvm_compiler import host_cpu, is_installed
+from rlxweb.codegen.llvm_compiler import host_cpu, is_installed
 
 THREADS = 2
 # The threads of OpenMP wait for work by turning round for 0.2 s: whoever is measured

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.backends.reference_comparison import compare_to_reference
 from rlxweb.cli.bench_engines import gpu_roofline
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.reference_comparison import compare_to_reference
 from rlxweb.ir.op import registry
 from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.benchmarks import kernel_benchmark, kernel_contenders, kernel_timing

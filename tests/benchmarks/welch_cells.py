@@ -17,7 +17,7 @@ import scipy.fft
 import scipy.signal
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 from tests.benchmarks import handwritten_welch_shader
 from tests.benchmarks.benchmark_cells import (
     BenchmarkCell,

@@ -213,7 +213,7 @@ def open_page(browser: Browser, watch: PageMonitor) -> Iterator[Callable[..., Pa
 PRELUDE = """\
 import asyncio, json
 import numpy as np, rlxweb as rlx
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 from tests.browser.inside import tab_functions
 def caught(work):
     try:

@@ -18,7 +18,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 import rlxweb as rlx
-from rlxweb.backends.protocol import Array
+from rlxweb.engines.protocol import Array
 from rlxweb.export.web_export import ExportJob, write_export
 from tests.browser.foreign_web_servers import POLL_INTERVAL_S
 from tests.browser.page_monitor import PageMonitor

@@ -11,7 +11,7 @@ import scipy.signal
 from playwright.sync_api import Browser, Page
 
 import rlxweb as rlx
-from rlxweb.backends.protocol import Array
+from rlxweb.engines.protocol import Array
 from rlxweb.export.js_runtime_files import read_source, runtime_source
 from tests.browser.exported_plan_server import (
     FS,

@@ -143,10 +143,10 @@ def test_matmuls_and_regions_run_as_generated_webassembly(tab: Tab) -> None:
         """
         import json
         import numpy as np, rlxweb as rlx
-        from rlxweb.backends.cpu_native_elementwise import region_kernels
-        from rlxweb.host import wasm_matmul
-        from rlxweb.machine.wasm_builder import load_module
-        from rlxweb.machine.wasm_matmul import matmul_module
+        from rlxweb.codegen.native_elementwise import region_kernels
+        from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
+        from rlxweb.codegen.wasm_builder import load_module
+        from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
         load_module(matmul_module(fused=True), "product")
         earlier_failures = list(region_kernels._failures.values())
         g = rlx.Graph("layer")
@@ -191,7 +191,7 @@ def test_state_stays_on_browser_gpu(tab: Tab) -> None:
         """
 import gc, json
 import numpy as np, rlxweb as rlx
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 g = rlx.Graph("average")
 x, mean = g.input("x", (64, 8)), g.param("mean", (64, 8))
 g.set_outputs([mean * 0.75 + x * 0.25])
@@ -243,7 +243,7 @@ def test_a_run_is_profiled(tab: Tab) -> None:
         """
         import json
         import numpy as np, rlxweb as rlx
-        from rlxweb.backends.pool import pool
+        from rlxweb.engines.pool import pool
         from tests.browser.inside.tab_functions import js_objects
         await rlx.open_async("webgpu")
         g = rlx.Graph("chain")

@@ -14,7 +14,7 @@ from rlxweb.batch.recording_analysis import FileProgress
 from rlxweb.batch.recording_conversion import ConversionJob, ConversionResult
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.errors import RecordingError
-from rlxweb.host.thread_tasks import usable_cpus
+from rlxweb.core.thread_tasks import usable_cpus
 
 
 class FileOutcome(NamedTuple):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
 from rlxweb.core.errors import DeviceLost, GpuTimeout, InputError, OutOfMemory
+from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.fake_gpu_port import (
     FAILING_VERBS,

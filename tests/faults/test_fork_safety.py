@@ -239,8 +239,8 @@ LLVM_SETUP = """
 import threading
 import llvmlite.binding as llvm
 from ctypes import c_int64
-from rlxweb.machine import llvm_compiler
-from rlxweb.machine.llvm_welch_kernel import WelchKernel
+from rlxweb.codegen import llvm_compiler
+from rlxweb.ops.welch.cpu.llvm_kernel import WelchKernel
 
 SMALL = "define i64 @next(i64 %n) {\\n %m = add i64 %n, 1\\n ret i64 %m\\n}\\n"
 nbytes = llvm_compiler.host_cpu().vector_nbytes
@@ -289,7 +289,7 @@ COMPILING_PROGRAM = """
 import multiprocessing, threading
 import numpy as np
 import rlxweb as rlx
-from rlxweb.machine import background_jit_cache
+from rlxweb.codegen import background_jit_cache
 
 # In the background too, the first use asks for a kernel.
 background_jit_cache.COMPILE_AFTER_S = 0.0

@@ -18,7 +18,7 @@ import pytest
 from rlxweb.cli import process_pool
 from rlxweb.cli.process_pool import ProcessPool
 from rlxweb.core.errors import ClusterError, RecordingError, RlxError, WorkerFailed
-from rlxweb.host.thread_tasks import usable_cpus
+from rlxweb.core.thread_tasks import usable_cpus
 from tests.cli_runners import running_program
 from tests.edf_bdf_recordings import save_recording
 from tests.faults.misbehaving_jobs import FileOutcome, act_by_file_name

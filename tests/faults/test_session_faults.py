@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from rlxweb import Dim, Graph, Session
-from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import ROWS, Row
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.errors import AdapterMissing, DeviceLost, OutOfMemory, ShaderRejected
+from rlxweb.engines.pool import pool
+from rlxweb.engines.registry import ROWS, Row
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import (
     FAILING_VERBS,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.errors import DeviceLost, OutOfMemory, RlxError
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import InjectedFailure
 from tests.faults.test_session_faults import FakeVulkan

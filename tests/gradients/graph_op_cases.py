@@ -20,7 +20,7 @@ from rlxweb.ir.graph import infer_type
 from rlxweb.ir.lowering import decomposition
 from rlxweb.ir.op import Op, TensorType
 from rlxweb.ir.sample import Sample
-from rlxweb.ops.parametric_activation import SELU_ALPHA, SELU_GAMMA
+from rlxweb.ops.elementwise.parametric_activation import SELU_ALPHA, SELU_GAMMA
 from tests.gradients.derivative_comparison import (
     Array,
     DerivativeCase,

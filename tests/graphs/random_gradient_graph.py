@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.reference_comparison import compare_to_reference, rounding_errors
 from rlxweb.core.errors import GradientRefused
+from rlxweb.engines.reference_comparison import compare_to_reference, rounding_errors
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Tolerance, registry

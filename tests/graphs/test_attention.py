@@ -97,7 +97,7 @@ def adapter_engines() -> list[Any]:
     """Return engines for the adapter: with its default kernels, and with the first
     attention variant.
     """
-    from rlxweb.recipes.kernel_variants import VARIANTS
+    from rlxweb.ops.kernel_variants import VARIANTS
 
     default = engine(ADAPTERS["lavapipe"])
     variant = next(variant.name for variant in VARIANTS if variant.op == "attention")

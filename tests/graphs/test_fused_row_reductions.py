@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import tiny_limits
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort

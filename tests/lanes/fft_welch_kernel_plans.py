@@ -7,15 +7,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from rlxweb.codegen.kernel_launch_records import KernelLaunch, build_launches
 from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType
-from rlxweb.kernels.kernel_launch_records import KernelLaunch, build_launches
-from rlxweb.recipes import fft_kernel_variants, welch_workgroup_kernel_variants
-from rlxweb.recipes.fft_cooperative_plans import cooperative_fft_rule as fft_team
-from rlxweb.recipes.fft_kernel_variants import VariantPlanRule
-from rlxweb.recipes.welch_cooperative_kernel_variants import (
+from rlxweb.ops.fft import wgsl_variants as fft_kernel_variants
+from rlxweb.ops.fft.wgsl_cooperative_plans import cooperative_fft_rule as fft_team
+from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.welch import wgsl_workgroup as welch_workgroup_kernel_variants
+from rlxweb.ops.welch.wgsl_cooperative import (
     cooperative_welch_planner as welch_team,
 )
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.core.limits import Limits
-from rlxweb.ir.dtype import DType, as_dtype
-from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan
-from rlxweb.kernels.kernel_launch_records import (
+from rlxweb.codegen.kernel_launch_records import (
     BoundOperand,
     KernelLaunch,
     build_launches,
 )
-from rlxweb.kernels.wgsl_module import uniform_fields
+from rlxweb.codegen.wgsl_module import uniform_fields
+from rlxweb.core.limits import Limits
+from rlxweb.ir.dtype import DType, as_dtype
+from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan
 from tests.lanes.subgroup_layout import SubgroupLayout
 from tests.lanes.workgroup_access_tracking import WorkgroupCounts
 from tests.lanes.workgroup_interpreter import POISON_BITS, WorkgroupInterpreter

@@ -20,8 +20,8 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.recipes.gather_transpose_kernel_variants import tiled_transpose
-from rlxweb.recipes.kernel_variants import VARIANTS
+from rlxweb.ops.gather.wgsl_transpose import tiled_transpose
+from rlxweb.ops.kernel_variants import VARIANTS
 from tests.lanes.kernel_plan_interpreter import run_plan
 from tests.lanes.subgroup_layout import SubgroupLayout
 from tests.lanes.workgroup_access_tracking import DataRace, WorkgroupCounts
@@ -87,7 +87,7 @@ def test_matmul_tiles(
     No bank is hit twice.
     """
     if side == 128:  # it leaves such few blocks to the smaller ones
-        monkeypatch.setattr("rlxweb.recipes.blocked_matmul.FILLING_WARPS", 1)
+        monkeypatch.setattr("rlxweb.ops.matmul.wgsl_blocked.FILLING_WARPS", 1)
     for counts in check_variant(
         f"matmul, blocks of {side}", random_array(*x), random_array(*y, seed=1)
     ):

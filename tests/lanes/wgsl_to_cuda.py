@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlxweb.kernels.kernel_launch_records import KernelLaunch
+from rlxweb.codegen.kernel_launch_records import KernelLaunch
 from tests.lanes.wgsl_parser import Node, ParsedFunction, ParsedModule, parse_wgsl
 
 CUDA_TYPES = {"f32": "float", "u32": "unsigned", "i32": "int", "bool": "bool"}

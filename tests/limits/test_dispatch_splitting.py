@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph, Session
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.errors import LimitExceeded
 from rlxweb.core.limits import Limits, tiny_limits
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferCopy, Command, Dispatch
 from rlxweb.gpu.wgpu_port import WgpuPort

@@ -19,8 +19,8 @@ import pytest
 
 import rlxweb
 from rlxweb import Graph
-from rlxweb.backends.pool import pool
-from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.engines.pool import pool
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort

@@ -22,8 +22,8 @@ PRELUDE = r"""
 import gc, os, random, threading
 from ctypes import c_int64
 from functools import lru_cache
-from rlxweb.machine import llvm_compiler, background_jit_cache
-from rlxweb.machine.background_jit_cache import JitCache
+from rlxweb.codegen import llvm_compiler, background_jit_cache
+from rlxweb.codegen.background_jit_cache import JitCache
 
 @lru_cache(None)
 def adding(number):
@@ -97,7 +97,7 @@ def test_memory_is_bounded_over_many_estimate_sizes() -> None:
     To compile one left half a megabyte behind, and each stayed.
     """
     run_code("""
-from rlxweb.machine.llvm_welch_kernel import WelchKernel
+from rlxweb.ops.welch.cpu.llvm_kernel import WelchKernel
 
 nbytes = llvm_compiler.host_cpu().vector_nbytes
 

@@ -12,20 +12,20 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from rlxweb.backends import webgpu_input_bindings
-from rlxweb.backends.protocol import Array, DeviceBuffer
-from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_device_arrays import WebGpuDeviceBuffer
-from rlxweb.backends.webgpu_input_bindings import BufferPlacement
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import LimitExceeded, RlxError
 from rlxweb.core.limits import tiny_limits
+from rlxweb.engines.protocol import Array, DeviceBuffer
+from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
+from rlxweb.engines.webgpu.device_arrays import WebGpuDeviceBuffer
+from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.input_bindings import BufferPlacement
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.host.numpy_op_variants import NUMPY_VARIANTS
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.recipes.kernel_variants import variants_for_op
+from rlxweb.ops.kernel_variants import variants_for_op
+from rlxweb.ops.numpy_op_variants import NUMPY_VARIANTS
 from rlxweb.smoke import case as smoke
 from rlxweb.smoke.special_value_cases import nonfinite_cases
 from tests.conftest import ADAPTERS, MISSING_FEATURES

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.protocol import Backend
+from rlxweb.engines.protocol import Backend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.smoke.edge_case_table import EDGE_CASES

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.reference_comparison import reference_outputs
 from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.reference_comparison import reference_outputs
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor

@@ -17,7 +17,7 @@ from rlxweb.core.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.recipes.conv_pool_windows import pool_windows
+from rlxweb.ops.conv.windows import pool_windows
 from tests.engines_under_test import Array
 
 pytestmark = pytest.mark.requires_torch

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlxweb.backends import (
-    cpu_native_elementwise,
-    cpu_native_matmul,
-    cpu_native_program,
-)
-from rlxweb.backends.cpu import CpuBackend
+from rlxweb.codegen import native_elementwise as cpu_native_elementwise
 from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.engines import cpu_native_program
+from rlxweb.engines.cpu import CpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
 from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases
 from rlxweb.smoke.op_chain_cases import chain_cases
 from tests.suite_tiers import Sampler

@@ -23,7 +23,7 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.recipes.kernel_variants import variants_for_op
+from rlxweb.ops.kernel_variants import variants_for_op
 from tests.engines_under_test import Engine, engine
 from tests.ops.test_gpu_kernel_shapes import LAVAPIPE
 from tests.ops.test_gpu_kernel_variants import engine_with_variants

@@ -1,7 +1,7 @@
 """Test GPU kernels over difficult shapes and values outside the guarantees.
 
 The samples of an op are for every kernel; these are for the seams of the ones in
-`rlxweb.recipes.kernel_variants`: tails of tiles, lists that are not full, parts of long
+`rlxweb.ops.kernel_variants`: tails of tiles, lists that are not full, parts of long
 lines, ties, and NaN where an order is asked for.
 """
 
@@ -24,7 +24,7 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.recipes.kernel_variants import COPY_VARIANTS, VARIANTS
+from rlxweb.ops.kernel_variants import COPY_VARIANTS, VARIANTS
 from rlxweb.smoke.suite import list_variant_cases
 from rlxweb.smoke.verdict import check_case
 from tests.engines_under_test import (

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rlxweb.backends.webgpu_pipeline_cache import PipelineCache
+from rlxweb.engines.webgpu.pipeline_cache import PipelineCache
 from rlxweb.gpu import wgpu_port
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.recipes.kernel_variants import VARIANTS, KernelVariant
+from rlxweb.ops.kernel_variants import VARIANTS, KernelVariant
 from tests.conftest import ADAPTERS
 from tests.engines_under_test import Engine, adapter_backend
 from tests.ops.op_cases import OpCase, sample_cases

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.compiler.range_analysis import RangeAnalysis
 from rlxweb.core.errors import DTypeError
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

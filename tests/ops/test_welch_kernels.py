@@ -13,15 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from rlxweb import Graph
-from rlxweb.backends.protocol import Backend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.cost.graph_work import node_signature
+from rlxweb.engines.protocol import Backend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.host.strongest_bins import strongest_bins
-from rlxweb.host.welch_graph import welch_graph
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.cpu.strongest_bins import strongest_bins
+from rlxweb.ops.welch.graph import welch_graph
+from rlxweb.ops.welch.spec import WelchSpec
 from tests.engines_under_test import adapter_backend
 from tests.suite_tiers import thin_out_cases
 

@@ -9,7 +9,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
-from rlxweb.kernels.wgsl_module import load_shader_text
+from rlxweb.codegen.wgsl_module import load_shader_text
 from tests.cli_runners import ROOT
 from tests.packaging.conftest import BuildArtifacts, InstalledEnvironment
 
@@ -87,7 +87,7 @@ def test_every_install_finds_its_shaders(installed: InstalledEnvironment) -> Non
     """The loader gives the checkout's text for each kernel, wherever it looks."""
     output = installed.run_python(
         "import json\n"
-        "from rlxweb.kernels.wgsl_module import load_shader_text\n"
+        "from rlxweb.codegen.wgsl_module import load_shader_text\n"
         f"print(json.dumps([load_shader_text(name) for name in {KERNELS!r}]))"
     )
     assert json.loads(output) == [load_shader_text(name) for name in KERNELS]

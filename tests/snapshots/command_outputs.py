@@ -23,9 +23,9 @@ from typing import Any
 import click
 import numpy as np
 
-from rlxweb.backends import library_detection
-from rlxweb.backends.registry import clear_detection_caches
 from rlxweb.cli.main import COMMANDS, cli, main
+from rlxweb.engines import library_detection
+from rlxweb.engines.registry import clear_detection_caches
 
 SEED, FS = 39, 128.0
 GRAPH = """

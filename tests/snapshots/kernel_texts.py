@@ -19,34 +19,32 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlxweb.backends import (
-    cpu_native_elementwise,
-    cpu_native_matmul,
-    cpu_native_program,
-    cupy_elementwise_codegen,
-)
-from rlxweb.backends.array import array_target
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cupy_kernels import cuda_source
-from rlxweb.backends.wasm_attention_codegen import attention_module
-from rlxweb.backends.wasm_elementwise_codegen import region_module
-from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
-from rlxweb.backends.webgpu import WebGpuBackend
+from rlxweb.codegen import code_disk_cache, llvm_compiler, native_thread_pool
+from rlxweb.codegen import native_elementwise as cpu_native_elementwise
+from rlxweb.codegen.elementwise_wasm import region_module
+from rlxweb.codegen.llvm_builder import TYPE_NBYTES
+from rlxweb.codegen.wasm_native_program import program_module
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, Unsupported
 from rlxweb.core.limits import Limits
+from rlxweb.engines import cpu_native_program
+from rlxweb.engines import cupy_elementwise as cupy_elementwise_codegen
+from rlxweb.engines.array import array_target
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cupy_kernels import cuda_source
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.machine import code_disk_cache, llvm_compiler, native_thread_pool
-from rlxweb.machine.llvm_builder import TYPE_NBYTES
-from rlxweb.machine.llvm_top_k_search import register_count
-from rlxweb.machine.llvm_welch_kernel import WelchKernel
-from rlxweb.machine.wasm_matmul import matmul_module
-from rlxweb.machine.wasm_native_program import program_module
-from rlxweb.machine.wasm_threaded_matmul import threaded_matmul_module
-from rlxweb.recipes.kernel_variants import VARIANTS
+from rlxweb.ops.attention.wasm_codegen import attention_module
+from rlxweb.ops.kernel_variants import VARIANTS
+from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
+from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
+from rlxweb.ops.matmul.cpu.wasm_threaded import threaded_matmul_module
+from rlxweb.ops.norm.wasm_codegen import softmax_norm_module
+from rlxweb.ops.welch.cpu.llvm_kernel import WelchKernel
+from rlxweb.ops.welch.cpu.llvm_top_k_search import register_count
 from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases
 from rlxweb.smoke.op_chain_cases import chain_cases
 from tests.fake_gpu_port import FakePipeline, FakePort

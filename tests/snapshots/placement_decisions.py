@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from rlxweb import Graph
-from rlxweb.backends.registry import ROWS, Row
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError
 from rlxweb.cost.calibration_record import MeasuredPoint
@@ -37,7 +36,8 @@ from rlxweb.cost.graph_time_estimate import (
 from rlxweb.cost.graph_traffic_counts import GraphIoOptions, profile_graph_io
 from rlxweb.cost.rlx_welch_costs import SeedWelchCosts
 from rlxweb.cost.work_kinds import KINDS
-from rlxweb.host.welch_graph import welch_graph
+from rlxweb.engines.registry import ROWS, Row
+from rlxweb.ops.welch.graph import welch_graph
 from rlxweb.select.calibration.calibration_store import calibration_store
 from rlxweb.select.calibration.profitability import ProfitabilityPolicy
 from rlxweb.select.choice_by_rlx_constants import (

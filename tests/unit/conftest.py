@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from rlxweb.backends.registry import ROWS, Row
+from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.unit.signal.fake_gpu import (
     CPU_SPEED,

@@ -24,14 +24,14 @@ PACKAGE = ROOT / "rlxweb"
 LIBRARY_IMPORTERS: dict[str, str | tuple[str, ...]] = {
     "wgpu": "gpu/wgpu_libraries.py",
     "wgpudawn": "gpu/wgpu_libraries.py",
-    "js": ("gpu/browser_port.py", "host/web_workers.py"),
-    "pyodide": ("gpu/browser_port.py", "host/web_workers.py"),
+    "js": ("gpu/browser_port.py", "ops/matmul/cpu/web_workers.py"),
+    "pyodide": ("gpu/browser_port.py", "ops/matmul/cpu/web_workers.py"),
     "pyodide_js": "gpu/browser_port.py",
-    "cupy": "backends/cupy_backend.py",
-    "torch": "backends/torch_backend.py",
-    "jax": "backends/jax_backend.py",
-    "mlx": "backends/mlx_backend.py",
-    "llvmlite": "machine/llvm_compiler.py",
+    "cupy": "engines/cupy_engine.py",
+    "torch": "engines/torch_engine.py",
+    "jax": "engines/jax_engine.py",
+    "mlx": "engines/mlx_engine.py",
+    "llvmlite": "codegen/llvm_compiler.py",
     "edfio": "io/demo.py",
     "fsspec": "io/remote.py",
     "zarr": "io/zarr_recording.py",
@@ -314,19 +314,25 @@ def test_no_network_is_used() -> None:
     assert importers == {"export/open_in_browser.py", "export/local_server.py"}
 
 
-def test_only_the_webgpu_backend_imports_kernels_and_port() -> None:
-    """Only the WebGPU backend knows both shader text and the GPU port."""
-    packages_of = {path: {top_level_name(dotted_name(path))} for path in MODULES}
+SHADER_MODULES = ("kernel_launch_records", "elementwise_wgsl", "row_reduction_wgsl")
+"""Modules of `rlxweb.codegen` that write shader text and place it on a GPU."""
+
+
+def test_only_the_webgpu_engine_imports_shaders_and_port() -> None:
+    """Only the WebGPU engine knows both shader text and the GPU port."""
+    topics_of: dict[Path, set[str]] = {path: set() for path in MODULES}
     for path, _, name in iter_imports():
-        if name.split(".")[0] == "rlxweb":
-            packages_of[path].add(top_level_name(name))
+        if name.removeprefix("rlxweb.codegen.") in SHADER_MODULES:
+            topics_of[path].add("shaders")
+        elif name.startswith("rlxweb.gpu"):
+            topics_of[path].add("port")
     both = [
         package_path(path)
-        for path, packages in packages_of.items()
-        if {"gpu", "kernels"} <= packages
+        for path, topics in topics_of.items()
+        if topics == {"shaders", "port"}
     ]
     assert both
-    assert [name for name in both if not name.startswith("backends/webgpu")] == []
+    assert [name for name in both if not name.startswith("engines/webgpu/")] == []
 
 
 def test_only_two_files_import_an_event_loop() -> None:
@@ -427,7 +433,7 @@ def test_native_libraries_load_only_when_their_engine_is_named() -> None:
         "import io, sys\n"
         "from contextlib import redirect_stdout, suppress\n"
         "import numpy as np, rlxweb as rlx\n"
-        "from rlxweb.backends import library_detection\n"
+        "from rlxweb.engines import library_detection\n"
         "library_detection._can_load_library = library_detection._path_exists = "
         "lambda name: False\n"
         "graph = rlx.Graph('g')\n"

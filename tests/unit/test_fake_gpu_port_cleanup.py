@@ -4,9 +4,9 @@ backends, and reported once.
 
 from __future__ import annotations
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.limits import tiny_limits
+from rlxweb.engines.pool import pool
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from tests.clean_state import close_fakes
 from tests.gpu_ports import open_fake_port
 

@@ -28,15 +28,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends import library_detection, registry
 from rlxweb.batch import journal, locked_file
 from rlxweb.cli import live_web, process_pool
-from rlxweb.core import atomic_file, library_crash_probe, safe_file_opening
+from rlxweb.codegen import native_thread_pool
+from rlxweb.core import (
+    atomic_file,
+    library_crash_probe,
+    safe_file_opening,
+    thread_tasks,
+)
 from rlxweb.core.errors import UsageError
+from rlxweb.engines import library_detection, registry
 from rlxweb.gpu import adapter_selection
-from rlxweb.host import thread_tasks
 from rlxweb.live import raw_pipe_source
-from rlxweb.machine import native_thread_pool
 from rlxweb.select.calibration import cache_folder
 from rlxweb.smoke import child_process, fault_injection, process_memory
 from rlxweb.smoke.tab import browser_launch
@@ -365,7 +369,7 @@ def test_code_store_on_windows_uses_binary_mode_and_full_paths(
         return os.open(path, flags & ~O_BINARY, mode)
 
     store = load_for_platform(
-        "rlxweb.machine.code_disk_cache", "win32", os={"open": open_recorded}
+        "rlxweb.codegen.code_disk_cache", "win32", os={"open": open_recorded}
     )
     tmp_path.chmod(0o777)
     assert store.save_code(tmp_path, "name.o", b"code\r\n\x1a")

@@ -3,7 +3,7 @@ few sizes each.
 
 All ways of an op are timed in turns on arrays that lie there, and the ends of what they
 give are compared with NumPy: a wrong one is left out of the order, and that is said.
-What the order is for is in `backends/webgpu_kernel_selection.py`.
+What the order is for is in `engines/webgpu/kernel_selection.py`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from math import prod
 
 import numpy as np
 
-from rlxweb.backends.protocol import Array, Backend, DeviceBuffer
-from rlxweb.backends.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
 from rlxweb.cost.autotune_result import AutotuneResult, rows_and_width
+from rlxweb.engines.protocol import Array, Backend, DeviceBuffer
+from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.recipes.kernel_variants import VARIANTS, variant_table_id
+from rlxweb.ops.kernel_variants import VARIANTS, variant_table_id
 from rlxweb.select.calibration.stopwatch import Stopwatch
 
 AUTOTUNE_S = 8.0

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array, Backend, Program
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.device import Device
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.cost.calibration_probes import CalibrationProbe
 from rlxweb.cost.graph_work import node_item
 from rlxweb.cost.work_kinds import KINDS
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Array, Backend, Program
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel

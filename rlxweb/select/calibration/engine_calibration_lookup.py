@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlxweb.backends.pool import pool
 from rlxweb.core.device import Device, DeviceLike, parse_device
 from rlxweb.core.errors import CalibrationWarning, DeviceError, MustAwait, Unsupported
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.cost.calibration_record import Calibration
 from rlxweb.cost.work_kinds import assumed_cpu, assumed_gpu
+from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import can_block, can_wait, is_browser
 from rlxweb.select.calibration.calibration_store import calibration_store
 from rlxweb.select.calibration.profitability import ProfitabilityPolicy

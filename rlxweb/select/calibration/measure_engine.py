@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from rlxweb.backends.cpu import JIT_CACHES
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend, LatencyProbe
 from rlxweb.core.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
 from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import MAX_RATE, point_rate
+from rlxweb.engines.cpu import JIT_CACHES
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend, LatencyProbe
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.select.calibration.autotune import autotune_ops
 from rlxweb.select.calibration.calibration_jobs import (

@@ -15,17 +15,17 @@ import numpy as np
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Unsupported
-from rlxweb.host.compiled_welch import welch_kernel_key
-from rlxweb.host.compiled_welch_rows import (
+from rlxweb.ops.welch.cpu.kernel import welch_kernel_key
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
+from rlxweb.ops.welch.cpu.rows import (
     KernelSamples,
     compiled_power,
     compiled_strongest_bins,
 )
-from rlxweb.host.strongest_bins import strongest_bins
-from rlxweb.host.welch_graph import welch_graph
-from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.cpu.strongest_bins import strongest_bins
+from rlxweb.ops.welch.graph import welch_graph
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.calibration.calibration_jobs import (
     CalibrationJob,
     CalibrationProgram,

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
@@ -24,7 +22,9 @@ from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.calibration.engine_calibration_lookup import (
     engine_calibration,
     fit_cached,

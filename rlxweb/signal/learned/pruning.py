@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.ops.welch.cpu.spectrum import welch_power
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.gated_fft import (
     Gates,

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.core.errors import NotFinite, UsageError
-from rlxweb.host.segment_fft_workspace import remove_constant
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import segment_view, welch_power
+from rlxweb.ops.welch.cpu.segment_fft_workspace import remove_constant
+from rlxweb.ops.welch.cpu.spectrum import segment_view, welch_power
+from rlxweb.ops.welch.spec import WelchSpec
 
 F64 = npt.NDArray[np.float64]
 SampleArray = npt.NDArray[Any]

@@ -17,12 +17,12 @@ import numpy.typing as npt
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
 from rlxweb.core.fork_safety import cached_property
-from rlxweb.host.segment_fft_workspace import welch_tables
-from rlxweb.host.thread_tasks import run_tasks
-from rlxweb.host.welch_spec import Detrend, WelchSpec
-from rlxweb.host.welch_spectrum import segment_view
+from rlxweb.core.thread_tasks import run_tasks
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.welch.cpu.segment_fft_workspace import welch_tables
+from rlxweb.ops.welch.cpu.spectrum import segment_view
+from rlxweb.ops.welch.spec import Detrend, WelchSpec
 from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.learned.gated_fft import (
     Gates,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import open_output
 from rlxweb.core.errors import GraphFileError, UsageError, shown
-from rlxweb.host.welch_spec import Detrend
+from rlxweb.ops.welch.spec import Detrend
 from rlxweb.runtime.graph_files.memory_mapped_bytes import Source, load_bytes
 from rlxweb.runtime.graph_files.safetensors_header import (
     METADATA_KEY,

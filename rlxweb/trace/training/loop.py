@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from rlxweb.codegen.cached_compilation import jit_mode
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.array_coercion import describe_type
 from rlxweb.core.device import Device, DeviceLike, none_if_auto
 from rlxweb.core.errors import NotFinite, UsageError, shown
-from rlxweb.machine.cached_compilation import jit_mode
 from rlxweb.runtime.session import Session
 from rlxweb.trace.fixed_signature_call import BoundCall
 from rlxweb.trace.function import function
@@ -314,7 +314,7 @@ def _warm_up(bound_step: BoundCall, *args: Any) -> None:
     """
     if bound_step.device is not Device.CPU or jit_mode() == "off":
         return
-    from rlxweb.backends.cpu import JIT_CACHES
+    from rlxweb.engines.cpu import JIT_CACHES
 
     with ExitStack() as stack:
         for jit_cache in JIT_CACHES:

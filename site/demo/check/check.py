@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import registry
 from rlxweb.select.availability import open_async

@@ -5,7 +5,7 @@ browser got for them.
 import numpy as np
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 
 SHADERS = []
 

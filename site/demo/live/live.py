@@ -12,7 +12,7 @@ import numpy as np
 from overview import columns_of
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 from rlxweb.errors import DeviceError, RecordingError, RlxError
 from rlxweb.gpu.coroutine_runner import can_block, run_blocking
 from rlxweb.io import check_finite, open_recording

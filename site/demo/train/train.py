@@ -23,7 +23,7 @@ from network import (
 from vowels import FRAME, FS, NAMES, resampled, rms
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 from rlxweb.errors import DeviceError, InputError, NotFinite
 from rlxweb.trace.training.nonfinite_search import describe_first_nonfinite
 from rlxweb.trace.training.saved_training import (

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import Limits, tiny_limits
+from rlxweb.engines.pool import pool
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.ir.verify import verify
 from rlxweb.runtime.input_validation import validate_array
 from rlxweb.smoke.random_graphs import random_graph

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 import rlxweb as rlx
-from rlxweb.backends.wasm_web_worker_matmul import shared_region_cache
-from rlxweb.host import web_workers as module
-from rlxweb.host.wasm_matmul import matmul
-from rlxweb.host.web_workers import WebWorkers, available_web_workers
+from rlxweb.ops.matmul.cpu import web_workers as module
+from rlxweb.ops.matmul.cpu.wasm import matmul
+from rlxweb.ops.matmul.cpu.wasm_on_web_workers import shared_region_cache
+from rlxweb.ops.matmul.cpu.web_workers import WebWorkers, available_web_workers
 
 SIZES = ((32, 384, 384), (1, 2000, 600), (97, 130, 100), (200, 64, 109), (90, 256, 65))
 """Rows, terms and columns of the products: few and many, whole and partial panels, with

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.array_error_translation import translate_error
-from rlxweb.backends.mlx_backend import open_mlx
-from rlxweb.backends.pool import pool
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -21,6 +18,9 @@ from rlxweb.core.errors import (
     OutOfMemory,
     Unsupported,
 )
+from rlxweb.engines.array_error_translation import translate_error
+from rlxweb.engines.mlx_engine import open_mlx
+from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.op import registry
 from tests.engines_under_test import Engine

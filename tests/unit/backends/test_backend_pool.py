@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.pool import BackendPool
-from rlxweb.backends.registry import ROWS, Row, absence_reason
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.errors import AdapterMissing, Unsupported
 from rlxweb.core.limits import tiny_limits
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.pool import BackendPool
+from rlxweb.engines.registry import ROWS, Row, absence_reason
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import FakePort, InjectedFailure
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends import cpu_float16_via_float32
-from rlxweb.backends.cpu import CPU_VARIANTS
+from rlxweb.engines import cpu_float16_via_float32
+from rlxweb.engines.cpu import CPU_VARIANTS
 from rlxweb.ir.op import registry
 from rlxweb.smoke.case import sample_cases
 

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends import cpu_native_attention
-from rlxweb.backends.cpu_native_attention import attention_kernels, exported_kernel
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.machine.llvm_attention import attention_llvm_ir
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.ops.attention import cpu as cpu_native_attention
+from rlxweb.ops.attention.cpu import attention_kernels, exported_kernel
+from rlxweb.ops.attention.llvm import attention_llvm_ir
 from tests.unit.backends.attention_shapes import attention_shapes
 
 pytestmark = pytest.mark.requires_fast

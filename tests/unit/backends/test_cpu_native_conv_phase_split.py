@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.backends import cpu_native_conv_phase_split
-from rlxweb.backends.cpu_native_conv_phase_split import (
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object
+from rlxweb.ops.conv.cpu import native_phase_split as cpu_native_conv_phase_split
+from rlxweb.ops.conv.cpu.llvm_phase_split import VECTOR_STRIDES, phase_split_llvm_ir
+from rlxweb.ops.conv.cpu.native_phase_split import (
     PhaseSplitCall,
     exported_kernel,
     phase_kernels,
 )
-from rlxweb.host.stride_phase_split import phase_lengths, split_phases
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object
-from rlxweb.machine.llvm_phase_split import VECTOR_STRIDES, phase_split_llvm_ir
-from rlxweb.recipes.conv_pool_windows import SlidingWindows
+from rlxweb.ops.conv.cpu.phase_split import phase_lengths, split_phases
+from rlxweb.ops.conv.windows import SlidingWindows
 
 pytestmark = pytest.mark.requires_fast
 ThreeInts = tuple[int, int, int]

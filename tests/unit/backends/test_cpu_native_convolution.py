@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.backends import cpu_native_convolution
-from rlxweb.backends.cpu_native_convolution import (
-    CONV_VARIANTS,
-    conv_kernels,
-    exported_kernel,
-)
-from rlxweb.host.numpy_op_variants import ArrayVariant
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
-from rlxweb.machine.llvm_convolution import (
+from rlxweb.ops.conv.cpu import native as cpu_native_convolution
+from rlxweb.ops.conv.cpu.llvm import (
     ConvolutionTile,
     convolution_llvm_ir,
     convolution_tiles,
 )
+from rlxweb.ops.conv.cpu.native import (
+    CONV_VARIANTS,
+    conv_kernels,
+    exported_kernel,
+)
+from rlxweb.ops.numpy_op_variants import ArrayVariant
 
 pytestmark = pytest.mark.requires_fast
 
@@ -135,7 +135,7 @@ def test_every_tile_of_every_width(
             conv_kernels, "get_kernel", lambda about, kernel=kernel: kernel
         )
         monkeypatch.setattr(
-            "rlxweb.machine.llvm_convolution.convolution_tiles",
+            "rlxweb.ops.conv.cpu.llvm.convolution_tiles",
             lambda nbytes, tile=tile: [tile],
         )
         check_convolution((2, 3, 5, 70), (11, 3, 2, 3), {"pads": 1}, "conv, compiled")

@@ -15,23 +15,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cpu_elementwise_codegen import VALUE_KINDS, region_text
-from rlxweb.backends.cpu_native_elementwise import (
+from rlxweb.codegen import background_jit_cache
+from rlxweb.codegen.elementwise_llvm import VALUE_KINDS, region_text
+from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.codegen.native_elementwise import (
     compilable_region,
     region_kernels,
     region_row_layout,
 )
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import Unsupported
+from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.sample import Sample
-from rlxweb.machine import background_jit_cache
-from rlxweb.machine.job_calling_convention import array_address
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
 
 EDGE_VALUES = np.array(
     """0 -0 1 -1 inf -inf nan 1e-40 -1e-40 1.2e-38 3e38 -3e38 0.5 -0.5 2.5 -3.5

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.backends import cpu_native_matmul
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cpu_native_im2col import Im2colConvCall
-from rlxweb.backends.cpu_native_matmul import matmul_kernels
-from rlxweb.backends.cpu_native_matmul_epilogue import has_epilogue
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
+from rlxweb.ops.conv.cpu.im2col import Im2colConvCall
+from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
+from rlxweb.ops.matmul.cpu.epilogue import has_epilogue
+from rlxweb.ops.matmul.cpu.native import matmul_kernels
 from tests.engines_under_test import Array
 
 pytestmark = pytest.mark.requires_fast

@@ -10,10 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.backends import cpu_native_matmul
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cpu_native_elementwise import region_kernels
-from rlxweb.backends.cpu_native_matmul import (
+from rlxweb.codegen import background_jit_cache
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.codegen.native_elementwise import region_kernels
+from rlxweb.codegen.parallel_native_calls import ParallelNativeFunction
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.ir.graph import Graph
+from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
+from rlxweb.ops.matmul.cpu.epilogue import MatmulCall, has_epilogue
+from rlxweb.ops.matmul.cpu.llvm import matmul_llvm_ir, matmul_tiles
+from rlxweb.ops.matmul.cpu.native import (
     MatmulKernelKey,
     MatmulSizes,
     choose_tiling,
@@ -21,16 +30,7 @@ from rlxweb.backends.cpu_native_matmul import (
     matmul_kernels,
     run_matmul,
 )
-from rlxweb.backends.cpu_native_matmul_epilogue import MatmulCall, has_epilogue
-from rlxweb.backends.cpu_packed_weights import PANEL_CACHE
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.parallel_native_calls import ParallelNativeFunction
-from rlxweb.ir.graph import Graph
-from rlxweb.machine import background_jit_cache
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
-from rlxweb.machine.llvm_matmul import matmul_llvm_ir, matmul_tiles
+from rlxweb.ops.matmul.cpu.packed_weights import PANEL_CACHE
 from tests.engines_under_test import Array
 
 pytestmark = pytest.mark.requires_fast

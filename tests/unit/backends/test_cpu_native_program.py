@@ -15,18 +15,18 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from rlxweb.backends import cpu_native_program
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cpu_native_elementwise import region_kernels
-from rlxweb.backends.cpu_native_program import PlanSegment, native_program_kernels
-from rlxweb.backends.evaluate import evaluate
+from rlxweb.codegen import background_jit_cache
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object
+from rlxweb.codegen.llvm_native_program import product_tiles, program_llvm_ir
+from rlxweb.codegen.native_elementwise import region_kernels
+from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.engines import cpu_native_program
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu_native_program import PlanSegment, native_program_kernels
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
-from rlxweb.machine import background_jit_cache
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object
-from rlxweb.machine.llvm_native_program import product_tiles, program_llvm_ir
-from rlxweb.machine.wasm_builder import IN_BROWSER
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import Array
 from tests.graphs.random_graph_strategy import graphs

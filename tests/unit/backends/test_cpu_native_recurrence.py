@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends import cpu_native_recurrence
-from rlxweb.backends.cpu_native_recurrence import RECURRENCE_VARIANTS, RecurrenceCall
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.op import TensorType, registry
+from rlxweb.ops.recurrent import cpu as cpu_native_recurrence
+from rlxweb.ops.recurrent.cpu import RECURRENCE_VARIANTS, RecurrenceCall
 
 pytestmark = pytest.mark.requires_fast
 ATTRS: dict[str, Any] = {

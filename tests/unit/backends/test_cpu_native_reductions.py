@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends import cpu_native_reductions
-from rlxweb.backends.cpu_native_reductions import (
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.ir.op import registry
+from rlxweb.ops.reduce import cpu as cpu_native_reductions
+from rlxweb.ops.reduce.cpu import (
     REDUCTION_VARIANTS,
     ReductionAxes,
     reduction_axes,
     reduction_kernels,
 )
-from rlxweb.ir.op import registry
-from rlxweb.machine.llvm_axis_reductions import REDUCTION_OPS, axis_reduction_llvm_ir
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.ops.reduce.llvm import REDUCTION_OPS, axis_reduction_llvm_ir
 
 pytestmark = pytest.mark.requires_fast
 OPS = ("sum", "mean", "max", "min", "prod")

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends import cpu_native_softmax_norms
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cpu_native_softmax_norms import (
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import registry
+from rlxweb.ops.norm import cpu as cpu_native_softmax_norms
+from rlxweb.ops.norm.cpu import (
     OPS,
     SOFTMAX_NORM_VARIANTS,
     softmax_norm_kernels,
 )
-from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import registry
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
-from rlxweb.machine.llvm_softmax_norms import row_normalization_llvm_ir
+from rlxweb.ops.norm.llvm import row_normalization_llvm_ir
 
 pytestmark = pytest.mark.requires_fast
 

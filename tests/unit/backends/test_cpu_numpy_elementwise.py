@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.cpu_numpy_elementwise import NumpyRegion, block_size
+from rlxweb.codegen.array_tiles import TILE_ELEMENTS
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GraphError
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu_numpy_elementwise import NumpyRegion, block_size
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.array_tiles import TILE_ELEMENTS
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "a line": [(70_000,), (1,)],

@@ -15,17 +15,17 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from rlxweb.backends import cupy_backend
-from rlxweb.backends.cupy_backend import open_cupy
-from rlxweb.backends.cupy_elementwise_codegen import CUDA_EXPRESSIONS
-from rlxweb.backends.registry_row import always_present, array_library, open_and_test
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import AdapterMissing
+from rlxweb.engines import cupy_engine as cupy_backend
+from rlxweb.engines.cupy_elementwise import CUDA_EXPRESSIONS
+from rlxweb.engines.cupy_engine import open_cupy
+from rlxweb.engines.registry_row import always_present, array_library, open_and_test
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.ops.activation import erfc
-from rlxweb.ops.unary_math import erf
+from rlxweb.ops.elementwise.activation import erfc
+from rlxweb.ops.elementwise.unary_math import erf
 from rlxweb.smoke.case import sample_cases
 from rlxweb.smoke.special_value_cases import elementwise_cases
 from tests.engines_under_test import Engine

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends import cupy_kernel_variants
-from rlxweb.backends.array import ArrayBackend, array_target
-from rlxweb.backends.cupy_kernel_variants import block_sizes, block_threads
-from rlxweb.backends.cupy_kernels import cuda_source
+from rlxweb.engines import cupy_kernel_variants
+from rlxweb.engines.array import ArrayBackend, array_target
+from rlxweb.engines.cupy_kernel_variants import block_sizes, block_threads
+from rlxweb.engines.cupy_kernels import cuda_source
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.recipes.welch_parameters import WelchParameters
+from rlxweb.ops.welch.parameters import WelchParameters
 from rlxweb.smoke.case import sample_cases
 from tests.engines_under_test import Engine
 from tests.lanes.cuda_on_host import HostCudaModule

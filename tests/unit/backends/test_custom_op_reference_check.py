@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rlxweb import GraphDevices, Session
-from rlxweb.backends import custom_op_reference_check
 from rlxweb.core.errors import Disagrees, DTypeError, GraphError
+from rlxweb.engines import custom_op_reference_check
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph

@@ -19,12 +19,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlxweb import Graph
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.protocol import Array, Backend, DeviceBuffer, Program
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.errors import (
     GraphError,
 )
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.protocol import Array, Backend, DeviceBuffer, Program
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import InjectedFailure
@@ -71,21 +71,21 @@ def fake_webgpu_backend(*fail: InjectedFailure, **options: Any) -> WebGpuBackend
 
 @cache
 def open_torch_backend() -> Backend:
-    from rlxweb.backends.torch_backend import open_torch
+    from rlxweb.engines.torch_engine import open_torch
 
     return run_blocking(open_torch())
 
 
 @cache
 def open_jax_backend() -> Backend:
-    from rlxweb.backends.jax_backend import open_jax
+    from rlxweb.engines.jax_engine import open_jax
 
     return run_blocking(open_jax())
 
 
 @cache
 def open_mlx_backend() -> Backend:
-    from rlxweb.backends.mlx_backend import open_mlx
+    from rlxweb.engines.mlx_engine import open_mlx
 
     return run_blocking(open_mlx())
 

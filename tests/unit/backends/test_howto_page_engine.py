@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import ROWS, Row
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Unsupported
 from rlxweb.core.limits import tiny_limits
+from rlxweb.engines.pool import pool
+from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.calibration import welch_jobs
 from rlxweb.select.calibration.engine_calibration_lookup import measure_now
 from rlxweb.select.calibration.stopwatch import Stopwatch

@@ -12,8 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from rlxweb.backends import library_detection
-from rlxweb.backends.registry import (
+from rlxweb.engines import library_detection
+from rlxweb.engines.registry import (
     ROWS,
     absence_reason,
     clear_detection_caches,

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.array import ArrayBackend, array_target
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GraphError, IndexRefused
+from rlxweb.engines.array import ArrayBackend, array_target
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph

@@ -9,9 +9,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from rlxweb.backends.array import dead_after_steps
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.core.errors import GraphError, InputError
+from rlxweb.engines.array import dead_after_steps
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import HostOnly
 from rlxweb.ir.op import registry

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import absence_reason, engine_labels, refused_entry_points
 from rlxweb.core.device import parse_device
 from rlxweb.core.errors import AdapterMissing, UnknownDevice
+from rlxweb.engines.pool import pool
+from rlxweb.engines.registry import absence_reason, engine_labels, refused_entry_points
 from rlxweb.select.policy import DevicePolicy
 from tests.cli_runners import CommandRunner
 
 InstallPackage = Callable[..., None]
 WORKING_ENGINE = """
-from rlxweb.backends.registry import Row
+from rlxweb.engines.registry import Row
 from tests.numpy_test_engine import NumpyTestEngineOpener
 opener = NumpyTestEngineOpener()
 row = opener.registry_row(named_only=False)
@@ -84,20 +84,20 @@ def test_package_engine_is_a_full_device(install: InstallPackage) -> None:
         ("print('garbage')\nrow = 5", "the entry point is 5; expected a rlxweb.*Row"),
         ("other = 1", "AttributeError"),
         (
-            "from rlxweb.backends.registry import Row\n"
+            "from rlxweb.engines.registry import Row\n"
             "async def open_it(adapter): raise OSError('libx.so: bad ABI')\n"
             "row = Row(open_it)",
             r"OSError: libx\.so: bad ABI",
         ),
         (
-            "from rlxweb.backends.registry import Row\n"
+            "from rlxweb.engines.registry import Row\n"
             "from tests.numpy_test_engine import NumpyTestEngine\n"
             "async def open_it(adapter): return NumpyTestEngine(result_offset=1.0)\n"
             "row = Row(open_it)",
             "Made 1.0 computes a wrong result",
         ),
         (
-            "from rlxweb.backends.registry import Row\n"
+            "from rlxweb.engines.registry import Row\n"
             "row = Row(None, present=lambda: 1 / 0)",
             "ZeroDivisionError",
         ),

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.pool import BackendPool
-from rlxweb.backends.protocol import Array, Backend, Program, require_own_program
-from rlxweb.backends.registry import ROWS, Row
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.errors import GraphError, Unsupported
 from rlxweb.core.limits import tiny_limits
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.pool import BackendPool
+from rlxweb.engines.protocol import Array, Backend, Program, require_own_program
+from rlxweb.engines.registry import ROWS, Row
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.fake_gpu_port import FakePort
 from tests.gpu_ports import open_fake_port, prepare_graph

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from rlxweb.backends.protocol import Backend
-from rlxweb.backends.registry_row import (
+from rlxweb.core.errors import AdapterMissing
+from rlxweb.engines.protocol import Backend
+from rlxweb.engines.registry_row import (
     EngineLibrary,
     OpenEngine,
     Row,
@@ -18,7 +19,6 @@ from rlxweb.backends.registry_row import (
     first_usable_opener,
     open_and_test,
 )
-from rlxweb.core.errors import AdapterMissing
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.numpy_test_engine import NumpyTestEngine
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.command_recording_port import RecordingPort
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest

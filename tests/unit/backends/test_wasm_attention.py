@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends.wasm_attention import ATTENTION_VARIANTS, WasmAttention
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
+from rlxweb.ops.attention.wasm import ATTENTION_VARIANTS, WasmAttention
 from tests.unit.backends.attention_shapes import attention_shapes
 
 IN_WASM = sys.platform == "emscripten"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.wasm_elementwise_codegen import region_module
+from rlxweb.codegen.elementwise_wasm import region_module
 from rlxweb.core.errors import Unsupported
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.cpu_native_elementwise import RegionSpec, region_kernels
+from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.native_elementwise import RegionSpec, region_kernels
+from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Op
 from rlxweb.ir.sample import Sample
-from rlxweb.machine.job_calling_convention import array_address
-from rlxweb.machine.wasm_builder import IN_BROWSER, load_module
 from tests.unit.backends.test_cpu_native_elementwise import (
     operand_sets,
     single_op_graph,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.backends.wasm_softmax_norms import SOFTMAX_NORM_VARIANTS
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
+from rlxweb.ops.norm.wasm import SOFTMAX_NORM_VARIANTS
 
 IN_WASM = sys.platform == "emscripten"
 VARIANT_BY_OP = {row.op: row for row in SOFTMAX_NORM_VARIANTS}

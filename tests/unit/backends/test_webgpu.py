@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import (
     DeviceLost,
@@ -27,10 +26,11 @@ from rlxweb.core.errors import (
     SessionClosed,
 )
 from rlxweb.core.limits import Limits, tiny_limits
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferCopy
-from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
+from rlxweb.ops.welch.graph import welch_graph
 from rlxweb.signal.presets import spec_from_preset
 from tests.fake_gpu_port import InjectedFailure
 from tests.gpu_ports import (

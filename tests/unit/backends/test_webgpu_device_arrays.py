@@ -14,13 +14,6 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph
-from rlxweb.backends import webgpu_input_bindings
-from rlxweb.backends.webgpu import MAX_UNAWAITED_RUNS, WebGpuBackend
-from rlxweb.backends.webgpu_input_bindings import (
-    BoundCommands,
-    BufferPlacement,
-    InputBindings,
-)
 from rlxweb.core.errors import (
     DeviceLost,
     IndexRefused,
@@ -29,6 +22,13 @@ from rlxweb.core.errors import (
     SessionClosed,
 )
 from rlxweb.core.limits import Limits
+from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
+from rlxweb.engines.webgpu.engine import MAX_UNAWAITED_RUNS, WebGpuBackend
+from rlxweb.engines.webgpu.input_bindings import (
+    BoundCommands,
+    BufferPlacement,
+    InputBindings,
+)
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferClear, BufferCopy, BufferRange, Dispatch
 from tests.fake_gpu_port import FakePort, InjectedFailure

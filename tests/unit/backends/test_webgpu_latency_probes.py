@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_latency_probes import TRIVIAL_SHADER, WebGpuLatencyProbes
 from rlxweb.core.errors import DeviceError, OutOfMemory
+from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.latency_probes import TRIVIAL_SHADER, WebGpuLatencyProbes
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferCopy, Dispatch
 from tests.fake_gpu_port import FakePort, InjectedFailure

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.errors import DeviceLost, GpuTimeout
+from rlxweb.engines.pool import pool
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu import upload_staging, wgpu_port
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest

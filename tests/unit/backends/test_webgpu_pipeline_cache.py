@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.webgpu import WebGpuBackend
-from rlxweb.backends.webgpu_kernel_selection import KernelSelector
-from rlxweb.backends.webgpu_pipeline_cache import PipelineCache, TrustLevel
+from rlxweb.codegen.kernel_launch_records import ComputeShader
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import ShaderRejected
 from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.cost.graph_work import node_signature
+from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.kernel_selection import KernelSelector
+from rlxweb.engines.webgpu.pipeline_cache import PipelineCache, TrustLevel
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.welch_graph import welch_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.kernels.kernel_launch_records import ComputeShader
-from rlxweb.recipes.kernel_variants import Hardware
+from rlxweb.ops.kernel_variants import Hardware
+from rlxweb.ops.welch.graph import welch_graph
 from rlxweb.signal.presets import spec_from_preset
 from tests.fake_gpu_port import FakePort, InjectedFailure
 from tests.gpu_ports import open_fake_port, prepare_graph, scaled_graph

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.webgpu_warm_up import EMPTY_GRID
+from rlxweb.engines.pool import pool
+from rlxweb.engines.webgpu.warm_up import EMPTY_GRID
 from rlxweb.gpu.port_protocol import Dispatch
 
 

@@ -15,18 +15,18 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GpuTimeout, InputError
 from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.engines.pool import pool
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.recipes.kernel_variants import VARIANTS, KernelVariant, variant_table_id
-from rlxweb.recipes.reduce_kernel_variants import row_reduction_planner
+from rlxweb.ops.kernel_variants import VARIANTS, KernelVariant, variant_table_id
+from rlxweb.ops.reduce.wgsl_variants import row_reduction_planner
 from rlxweb.select.calibration import autotune as module
 from rlxweb.select.calibration.autotune import (
     AUTOTUNE_CASES,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rlxweb.backends.protocol import LatencyProbe
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost
 from rlxweb.cost.calibration_record import Calibration
+from rlxweb.engines.protocol import LatencyProbe
 from rlxweb.select.calibration.measure_engine import calibrate
 from rlxweb.select.device_and_adapter import DevicePlace
 from tests.unit.calibration.fake_clock_calibration import CalibrationLab, FakeClock

@@ -12,9 +12,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import DeviceBuffer
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -28,6 +25,9 @@ from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_probes import CalibrationProbe
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import KINDS
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import DeviceBuffer
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel
 from rlxweb.ir.op import registry

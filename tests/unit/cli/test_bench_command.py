@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import ROWS
 from rlxweb.cli import bench_cases, bench_engines
 from rlxweb.cli.bench_cases import BenchmarkCase, benchmark_cases
 from rlxweb.cli.bench_compare import SCHEMA
 from rlxweb.cli.bench_engines import EngineBenchmark, gpu_roofline
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.pool import pool
+from rlxweb.engines.registry import ROWS
 from tests.cli_runners import CommandRunner, check_rejected
 from tests.numpy_test_engine import NumpyTestEngine, NumpyTestEngineOpener
 

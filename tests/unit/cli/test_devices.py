@@ -9,13 +9,13 @@ from unittest.mock import Mock
 import pytest
 from click.shell_completion import ShellComplete
 
-from rlxweb.backends import library_detection
-from rlxweb.backends.pool import pool
-from rlxweb.backends.registry import ROWS
-from rlxweb.backends.registry_row import EngineLibrary, row_from_libraries
 from rlxweb.cli.main import LazyGroup
 from rlxweb.core.device import Device
 from rlxweb.core.errors import AdapterMissing
+from rlxweb.engines import library_detection
+from rlxweb.engines.pool import pool
+from rlxweb.engines.registry import ROWS
+from rlxweb.engines.registry_row import EngineLibrary, row_from_libraries
 from rlxweb.gpu.adapter_selection import adapter_missing_error
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.cli_runners import CommandRunner, check_rejected, run_cli
@@ -89,7 +89,7 @@ def test_a_machine_without_wgpu_is_not_an_error(
 
 
 def _open_cpu_only(label: str, adapter: str = "") -> object:
-    from rlxweb.backends.cpu import CpuBackend
+    from rlxweb.engines.cpu import CpuBackend
 
     if label != "cpu":
         raise AdapterMissing(f"open device '{label}'", "no driver")

@@ -17,7 +17,7 @@ from rlxweb.cli import process_pool
 from rlxweb.cli.console import make_console
 from rlxweb.cli.process_pool import ProcessPool
 from rlxweb.cli.recording_progress import RecordingProgress
-from rlxweb.host.thread_tasks import usable_cpus
+from rlxweb.core.thread_tasks import usable_cpus
 from tests.cli_runners import CommandResult, CommandRunner, check_rejected, drop_times
 from tests.edf_bdf_recordings import save_recording
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import reduce
 from operator import add
 
-from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compiler.schedule import MAX_REGION_NODES, elementwise_regions
 from rlxweb.compiler.target import Target
+from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.graph import Graph
 from tests.unit.compile.graph_factory import build_graph
 

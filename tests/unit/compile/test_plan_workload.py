@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.plan_workload import plan_workload, profile_plan, step_items
 from rlxweb.compiler.target import Target
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.workload import Workload
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferRange, Dispatch
 from rlxweb.ir.dtype import DType

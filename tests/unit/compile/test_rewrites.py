@@ -7,8 +7,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.compiler.rewrites import (
     MAX_FOLD_ELEMENTS,
     MAX_ROUNDS,
@@ -20,6 +18,8 @@ from rlxweb.compiler.rewrites import (
 )
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import LimitExceeded, Unsupported
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, HostOnly
 from rlxweb.ir.op import Attr, Op, registry

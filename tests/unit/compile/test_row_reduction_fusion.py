@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.row_reduction_fusion import MAX_DEPTH, find_row_reductions
 from rlxweb.compiler.target import Target
 from rlxweb.core.limits import Limits
+from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from tests.unit.compile.graph_factory import build_graph

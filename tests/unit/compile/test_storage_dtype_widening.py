@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.backends.reference_comparison import named_feeds, single_op_graph
 from rlxweb.compiler.storage_dtype_widening import widen_storage_dtypes
 from rlxweb.core.bfloat16 import BFLOAT16, as_bfloat16, from_float32, to_float32
 from rlxweb.core.errors import DTypeError, RlxError
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.reference_comparison import named_feeds, single_op_graph
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import PACKED_DTYPES, DType, cast_array
 from rlxweb.ir.op import Op, registry

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from rlxweb import Device, DevicePolicy, Graph, GraphDevices, Session, Tensor
-from rlxweb.backends.custom_op_reference_check import check_custom_ops
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.rewrites import MAX_FOLD_ELEMENTS, MAX_FOLD_UNSUPPORTED_ELEMENTS
 from rlxweb.core.errors import Disagrees, DTypeError
 from rlxweb.devices import devices_for, supports_graph
+from rlxweb.engines.custom_op_reference_check import check_custom_ops
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compiler.pipeline import check_dtypes, compile_graph
 from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DTypeError, VerifyError
 from rlxweb.cost.decision import Decision
+from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from tests.unit.compile.graph_factory import build_graph

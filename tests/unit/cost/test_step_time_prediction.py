@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb import Graph
-from rlxweb.backends.cpu import CpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.plan_workload import plan_workload
 from rlxweb.compiler.target import Target
@@ -20,11 +19,12 @@ from rlxweb.cost.graph_work import graph_workload, node_items
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import WorkItem, Workload
+from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.recipes import fft_plans as calls
+from rlxweb.ops.fft import wgsl as calls
 from rlxweb.select.calibration.calibration_jobs import op_probes
 from tests.engines_under_test import single_op_graph
 

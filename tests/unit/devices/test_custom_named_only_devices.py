@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
-from rlxweb.backends.registry import ROWS, Row
 from rlxweb.core.device import Device, fastest_among, parse_device, parse_device_list
 from rlxweb.core.errors import DeviceError, UnknownDevice, Unsupported
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend
+from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.availability import DeviceRow, available_devices, is_available
 from rlxweb.select.calibration.engine_calibration_lookup import (
     CANNOT_WAIT_REASON,

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.registry import is_named_only
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.errors import GpuTimeout, ShaderRejected
+from rlxweb.engines.registry import is_named_only
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu import upload_staging
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferRange, Dispatch

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.host.array_tiles import parallel_for, split_into_tiles
+from rlxweb.codegen.array_tiles import parallel_for, split_into_tiles
 
 
 @given(out=st.lists(st.integers(1, 9), max_size=4), most=st.integers(1, 40))

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.host.array_tiles import TILE_ELEMENTS
-from rlxweb.host.cache_blocked_ops import (
+from rlxweb.codegen.array_tiles import TILE_ELEMENTS
+from rlxweb.codegen.cache_blocked_ops import (
     MIN_BLOCKED_ELEMENTS,
     ROW_AXES,
     blocked_op,
     is_large,
     split_operands,
 )
+from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.op import TensorType, registry
 

@@ -13,29 +13,29 @@ import scipy.signal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlxweb.codegen.llvm_builder import TYPE_NBYTES
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.errors import DTypeError
-from rlxweb.host import compiled_welch_rows
-from rlxweb.host.compiled_welch import (
+from rlxweb.ops.welch.cpu import rows as compiled_welch_rows
+from rlxweb.ops.welch.cpu.kernel import (
     CompiledWelchKernel,
     WelchKernelKey,
     load_welch_kernel,
     welch_kernel_key,
 )
-from rlxweb.host.compiled_welch_rows import (
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
+from rlxweb.ops.welch.cpu.llvm_kernel import WelchKernel
+from rlxweb.ops.welch.cpu.llvm_power_sums import LanePowerSums, RowPowerSums
+from rlxweb.ops.welch.cpu.llvm_top_k_search import register_count
+from rlxweb.ops.welch.cpu.rows import (
     KernelSamples,
     compiled_power,
     compiled_strongest_bins,
 )
-from rlxweb.host.strongest_bins import strongest_bins
-from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
-from rlxweb.machine.llvm_builder import TYPE_NBYTES
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
-from rlxweb.machine.llvm_top_k_search import register_count
-from rlxweb.machine.llvm_welch_kernel import WelchKernel
-from rlxweb.machine.llvm_welch_power_sums import LanePowerSums, RowPowerSums
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.cpu.strongest_bins import strongest_bins
+from rlxweb.ops.welch.spec import WelchSpec
 from tests.numpy_welch_peaks_reference import rank_bins
 from tests.suite_tiers import thin_out_cases
 from tests.unit.host.test_welch_spectrum import noise, relative_error

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.host import decimate_rows as module
-from rlxweb.host.decimate_rows import decimate_rows, decimation_kernels
-from rlxweb.recipes.decimation_filters import (
+from rlxweb.ops.welch.cpu import decimate_rows as module
+from rlxweb.ops.welch.cpu.decimate_rows import decimate_rows, decimation_kernels
+from rlxweb.ops.welch.decimation_filters import (
     DecimationFilter,
     design_filter,
     least_squares_taps,

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.host import matmul_bin_power
-from rlxweb.host.matmul_bin_power import (
+from rlxweb.ops.welch.cpu import matmul_bin_power
+from rlxweb.ops.welch.cpu.matmul_bin_power import (
     compute_bin_power,
     multiplications_per_sample,
     unsupported_reason,
 )
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.presets import spec_from_preset
 
 

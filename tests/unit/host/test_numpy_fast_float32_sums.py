@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.host import numpy_fast_float32_sums
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
+from rlxweb.ops.reduce import cpu_fast_sums as numpy_fast_float32_sums
 
 CASES = [
     ((300, 700), (1,)),

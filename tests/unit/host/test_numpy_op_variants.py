@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.host.cache_blocked_ops import is_large
-from rlxweb.host.numpy_op_variants import NUMPY_VARIANTS, ArrayVariant
+from rlxweb.codegen.cache_blocked_ops import is_large
+from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.op import TensorType, registry
+from rlxweb.ops.numpy_op_variants import NUMPY_VARIANTS, ArrayVariant
 from tests.engines_under_test import Engine, engine
 from tests.ops.op_cases import OpCase, sample_cases, view_cases
 from tests.ops.test_agreement import case_failures

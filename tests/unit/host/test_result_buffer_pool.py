@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.host.result_buffer_pool import (
+from rlxweb.codegen.result_buffer_pool import (
     MAX_POOLED_BYTES,
     MIN_POOLED_BYTES,
     ResultBufferPool,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlxweb.core.errors import DTypeError, UsageError
-from rlxweb.host import strongest_bins as peak_search
-from rlxweb.host.strongest_bins import strongest_bins
+from rlxweb.ops.welch.cpu import strongest_bins as peak_search
+from rlxweb.ops.welch.cpu.strongest_bins import strongest_bins
 from tests.numpy_welch_peaks_reference import rank_bins
 
 

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from rlxweb.host import thread_tasks
-from rlxweb.host.thread_tasks import run_tasks, usable_cpus
+from rlxweb.core import thread_tasks
+from rlxweb.core.thread_tasks import run_tasks, usable_cpus
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7, None])

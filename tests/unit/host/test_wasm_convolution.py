@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rlxweb.host.numpy_convolution import NumpyConvolution
-from rlxweb.host.wasm_convolution import WasmConvolution
 from rlxweb.ir.op import registry
-from rlxweb.recipes.conv_plan import convolution_shape
+from rlxweb.ops.conv.cpu.numpy import NumpyConvolution
+from rlxweb.ops.conv.cpu.wasm import WasmConvolution
+from rlxweb.ops.conv.wgsl import convolution_shape
 
 IN_WASM = sys.platform == "emscripten"
 CONV = registry.get("conv")

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.host import wasm_matmul
-from rlxweb.host.wasm_matmul import (
+from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
+from rlxweb.ops.matmul.cpu.wasm import (
     MIN_MULTIPLICATIONS,
     matmul,
     try_matmul_into,

@@ -20,31 +20,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.backends.cpu_native_matmul_epilogue import matmul_epilogue
-from rlxweb.backends.wasm_elementwise_codegen import region_module
-from rlxweb.host import web_worker_matmul
-from rlxweb.host.web_worker_matmul import (
-    MatmulPartition,
-    WebWorkerMatmul,
-    WorkerEpilogue,
-    supports_columns,
-)
-from rlxweb.host.web_workers import (
-    PAGE_NBYTES,
-    SharedMemoryAllocator,
-    SharedMemoryBlock,
-    available_web_workers,
-    encode_job,
-)
+from rlxweb.codegen.elementwise_wasm import region_module
 from rlxweb.ir.graph import Graph
-from rlxweb.machine.wasm_matmul import PANEL_COLUMNS
-from rlxweb.machine.wasm_threaded_matmul import (
+from rlxweb.ops.matmul.cpu import web_worker_matmul
+from rlxweb.ops.matmul.cpu.epilogue import matmul_epilogue
+from rlxweb.ops.matmul.cpu.wasm_codegen import PANEL_COLUMNS
+from rlxweb.ops.matmul.cpu.wasm_threaded import (
     COUNTER_ADDRESS,
     JOB_ADDRESS,
     JOB_FIELDS,
     THREAD_SCRATCH_NBYTES,
     thread_scratch_nbytes,
     threaded_matmul_module,
+)
+from rlxweb.ops.matmul.cpu.web_worker_matmul import (
+    MatmulPartition,
+    WebWorkerMatmul,
+    WorkerEpilogue,
+    supports_columns,
+)
+from rlxweb.ops.matmul.cpu.web_workers import (
+    PAGE_NBYTES,
+    SharedMemoryAllocator,
+    SharedMemoryBlock,
+    available_web_workers,
+    encode_job,
 )
 
 THREAD_SCRATCH = 4096

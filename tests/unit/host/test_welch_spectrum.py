@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlxweb.core.errors import DTypeError, UsageError
-from rlxweb.host import welch_spectrum
-from rlxweb.host.welch_spectrum import frequencies, welch_power
+from rlxweb.ops.welch.cpu import spectrum as welch_spectrum
+from rlxweb.ops.welch.cpu.spectrum import frequencies, welch_power
 from tests.numpy_welch_peaks_reference import reference_welch
 from tests.unit.host.welch_spec_factory import resolve_spec
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.host.welch_spec import WelchSpec
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.welch_request import WelchRequest
 
 

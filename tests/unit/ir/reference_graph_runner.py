@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.evaluate import evaluate
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.core.errors import (
     AttributeRefused,
     DTypeError,
@@ -17,6 +16,7 @@ from rlxweb.core.errors import (
     RlxError,
     ShapeError,
 )
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 
 X = np.arange(2 * 3 * 4, dtype=np.float32).reshape(2, 3, 4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.core.errors import (
     AttributeRefused,
     DTypeError,
@@ -16,6 +15,7 @@ from rlxweb.core.errors import (
     UsageError,
     VerifyError,
 )
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Constant, Graph, Node
 from rlxweb.ir.op import TensorType

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.core.errors import DTypeError, IndexRefused, ShapeError, UsageError
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 
 X = np.arange(4 * 5 * 6, dtype=np.float32).reshape(4, 5, 6)

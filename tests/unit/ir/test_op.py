@@ -195,7 +195,7 @@ def ask(at):
     start.wait()
     try:
         if at == 0:
-            import rlxweb.ops.welch
+            import rlxweb.ops.welch.op
         elif at == 1:
             graph = Graph()
             graph.exp(graph.input("x", (2,)))

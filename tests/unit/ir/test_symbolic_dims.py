@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from rlxweb import Dim, Graph, Tensor
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.core.errors import (
     GraphError,
     OutOfMemory,
@@ -20,6 +19,7 @@ from rlxweb.core.errors import (
     UsageError,
     VerifyError,
 )
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.verify import verify
 from rlxweb.runtime.input_validation import validate_feeds
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph, Session, Tensor
-from rlxweb.backends.evaluate import evaluate
 from rlxweb.core.errors import (
     AttributeRefused,
     DTypeError,
@@ -23,6 +22,7 @@ from rlxweb.core.errors import (
     UsageError,
     VerifyError,
 )
+from rlxweb.engines.evaluate import evaluate
 from tests.engines_under_test import Array
 
 X = np.array([[0.5, -1.5, 2.0], [3.0, 0.25, -4.0]], np.float32)

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rlxweb.core.errors import LimitExceeded
-from rlxweb.core.limits import Limits, tiny_limits
-from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
-from rlxweb.kernels.dispatch_splitting import (
+from rlxweb.codegen.dispatch_splitting import (
     MAX_LOOP_ITERATIONS,
     DispatchSplitter,
     IterationChunk,
     fold_grid,
     reads_to_merge,
 )
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import Limits, tiny_limits
+from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
 
 AXIS_KINDS = ("parallel", "parallel", "serial", "whole")
 

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.backends.protocol import Array
+from rlxweb.codegen.elementwise_wgsl import (
+    copy_dispatch,
+    float_literal,
+    region_dispatch,
+)
 from rlxweb.core.errors import GraphError
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.protocol import Array
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Expr, encode_uniform
 from rlxweb.ir.op import Attr, registry
-from rlxweb.kernels.elementwise_wgsl import (
-    copy_dispatch,
-    float_literal,
-    region_dispatch,
-)
 from tests.engines_under_test import engine
 from tests.op_factory import make_op
 

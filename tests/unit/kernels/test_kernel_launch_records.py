@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlxweb.core.errors import LimitExceeded
-from rlxweb.core.limits import Limits, tiny_limits
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
-from rlxweb.kernels.kernel_launch_records import (
+from rlxweb.codegen.kernel_launch_records import (
     BoundOperand,
     KernelLaunch,
     MergedOperands,
     build_launches,
 )
+from rlxweb.core.errors import LimitExceeded
+from rlxweb.core.limits import Limits, tiny_limits
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
 
 F32 = DType.F32
 

@@ -8,16 +8,16 @@ import re
 
 import pytest
 
-from rlxweb.core.errors import GraphError
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
-from rlxweb.kernels.wgsl_module import (
+from rlxweb.codegen.wgsl_module import (
     StorageBinding,
     build_module,
     declared_overrides,
     load_shader_text,
     uniform_fields,
 )
+from rlxweb.core.errors import GraphError
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
 
 BODY = "fn main() {}"
 READ, WRITE = StorageBinding(DType.F32, "read"), StorageBinding(DType.F32, "write")

@@ -7,15 +7,15 @@ from collections.abc import Hashable
 
 import pytest
 
-from rlxweb.core.errors import DeviceError, KernelWarning
-from rlxweb.machine import background_jit_cache, llvm_compiler
-from rlxweb.machine.background_jit_cache import (
+from rlxweb.codegen import background_jit_cache, llvm_compiler
+from rlxweb.codegen.background_jit_cache import (
     COMPILE_AFTER_S,
     COMPILING,
     NOT_COMPILED,
     JitCache,
     JitMode,
 )
+from rlxweb.core.errors import DeviceError, KernelWarning
 
 
 class JitCacheHarness:

@@ -12,10 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from rlxweb.machine.job_calling_convention import array_address
-from rlxweb.machine.llvm_builder import TYPE_NBYTES, FloatType, VectorType
-from rlxweb.machine.llvm_compiler import LoadedCode, compile_object, host_cpu
-from rlxweb.machine.llvm_top_k_search import MAX_REGISTERS, TopKSearch, register_count
+from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.llvm_builder import TYPE_NBYTES, FloatType, VectorType
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.ops.welch.cpu.llvm_top_k_search import (
+    MAX_REGISTERS,
+    TopKSearch,
+    register_count,
+)
 from tests.numpy_welch_peaks_reference import rank_bins
 
 pytestmark = pytest.mark.requires_fast

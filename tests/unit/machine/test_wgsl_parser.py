@@ -8,11 +8,8 @@ import re
 
 import pytest
 
-from rlxweb.backends.cpu_elementwise_codegen import wgsl_library_for
-from rlxweb.core.errors import Unsupported
-from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import registry
-from rlxweb.machine.wgsl_parser import (
+from rlxweb.codegen.elementwise_llvm import wgsl_library_for
+from rlxweb.codegen.wgsl_parser import (
     CallExpression,
     MemberAccess,
     NameReference,
@@ -20,6 +17,9 @@ from rlxweb.machine.wgsl_parser import (
     parse_expression,
     parse_library,
 )
+from rlxweb.core.errors import Unsupported
+from rlxweb.ir.lowering import Expr
+from rlxweb.ir.op import registry
 
 EXPRESSIONS = {
     op.name: op.lower

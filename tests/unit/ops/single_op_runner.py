@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.evaluate import evaluate
+from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel, KernelPlan

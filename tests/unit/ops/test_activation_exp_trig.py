@@ -13,7 +13,7 @@ from scipy import special
 
 import rlxweb.ops  # noqa: F401
 from rlxweb.core.errors import DTypeError
-from rlxweb.ops.activation import erfc
+from rlxweb.ops.elementwise.activation import erfc
 from tests.unit.ops.single_op_runner import build_op, run
 
 

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 import rlxweb.ops  # noqa: F401  registers the vocabulary
-from rlxweb.backends.evaluate import evaluate
-from rlxweb.backends.webgpu_kernel_selection import KernelSelector
 from rlxweb.compiler.rewrites import decompose
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import (
@@ -21,13 +19,15 @@ from rlxweb.core.errors import (
     Unsupported,
 )
 from rlxweb.core.limits import Limits
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.webgpu.kernel_selection import KernelSelector
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, HostOnly
 from rlxweb.ir.op import Attr, registry
 from rlxweb.ops.custom_op_registration import register_custom
-from rlxweb.recipes.kernel_variants import Hardware
+from rlxweb.ops.kernel_variants import Hardware
 from tests.engines_under_test import engine
 
 NAME = "test_custom_leaky"

@@ -14,7 +14,7 @@ from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.ops import fft_by_matmul as compose
+from rlxweb.ops.fft import by_matmul as compose
 from rlxweb.rlx import Graph as RlxGraph
 from tests.engines_under_test import Array, engine
 from tests.unit.ops.single_op_runner import build_op, run, run_composition

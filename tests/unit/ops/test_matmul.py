@@ -16,7 +16,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import KernelDispatch, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape, numel
-from rlxweb.ops.matmul import ACTIVATIONS, plan_matmul
+from rlxweb.ops.matmul.op import ACTIVATIONS, plan_matmul
 from tests.engines_under_test import Array
 from tests.unit.ops.single_op_runner import (
     build_op,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.host.decimate_rows import decimate_rows
-from rlxweb.recipes.decimation_filters import (
+from rlxweb.ops.welch.cpu.decimate_rows import decimate_rows
+from rlxweb.ops.welch.decimation_filters import (
     MAX_TAPS_PER_SAMPLE,
     DecimationFilter,
     common_divisors,

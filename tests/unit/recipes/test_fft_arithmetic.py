@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlxweb.codegen import fft_arithmetic as plan
+from rlxweb.codegen.butterfly import WgslButterflyBuilder
+from rlxweb.codegen.kernel_launch_records import build_launches
 from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import registry
-from rlxweb.kernels.kernel_launch_records import build_launches
-from rlxweb.recipes import fft_arithmetic as plan
-from rlxweb.recipes import fft_kernel_variants as fft
-from rlxweb.recipes import fft_plans as calls
-from rlxweb.recipes import welch_workgroup_kernel_variants as welch
-from rlxweb.recipes.butterfly import WgslButterflyBuilder
-from rlxweb.recipes.fft_in_place_wgsl import digit_reversed_cell, root_powers
+from rlxweb.ops.fft import wgsl as calls
+from rlxweb.ops.fft import wgsl_variants as fft
+from rlxweb.ops.fft.wgsl_in_place import digit_reversed_cell, root_powers
+from rlxweb.ops.welch import wgsl_workgroup as welch
 from tests.unit.ops.single_op_runner import tensor_types
 
 

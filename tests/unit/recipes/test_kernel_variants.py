@@ -9,7 +9,7 @@ import pytest
 from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.recipes.kernel_variants import VARIANTS, Hardware, variants_for_op
+from rlxweb.ops.kernel_variants import VARIANTS, Hardware, variants_for_op
 from tests.engines_under_test import single_op_graph
 
 

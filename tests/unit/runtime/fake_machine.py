@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, Graph, GraphDevices
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Array, Backend, Program
-from rlxweb.backends.registry import ROWS, Row
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from tests.numpy_test_engine import NumpyTestEngine, PreparedNumpyPlan
 

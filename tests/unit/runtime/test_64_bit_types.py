@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph, Session
-from rlxweb.backends.pool import pool
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.decision import Decision
+from rlxweb.engines.pool import pool
 from rlxweb.ir.dtype import DType
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.runtime.device_array import put

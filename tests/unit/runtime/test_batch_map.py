@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import InputError, SessionClosed, ShapeError
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.gpu_ports import open_native_port

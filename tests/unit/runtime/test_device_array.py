@@ -13,7 +13,6 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb import DeviceArray, Graph, Session
-from rlxweb.backends.pool import pool
 from rlxweb.core.errors import (
     CannotLend,
     DTypeError,
@@ -25,6 +24,7 @@ from rlxweb.core.errors import (
     UsageError,
 )
 from rlxweb.core.limits import tiny_limits
+from rlxweb.engines.pool import pool
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage
 from tests.cli_runners import run_python
@@ -365,7 +365,7 @@ OUTLIVING_ARRAYS_SCRIPT = """
 import gc, sys, threading
 import numpy as np
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
+from rlxweb.engines.pool import pool
 
 X = np.ones((4, 3), np.float32)
 graph = rlx.Graph("twice")

@@ -16,8 +16,6 @@ from rlxweb import (
     GraphDevices,
     Session,
 )
-from rlxweb.backends.protocol import Backend
-from rlxweb.backends.registry import ROWS, Row
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     DeviceFallbackError,
@@ -26,6 +24,8 @@ from rlxweb.core.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.engines.protocol import Backend
+from rlxweb.engines.registry import ROWS, Row
 from rlxweb.gpu.adapter_selection import adapter_missing_error
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.runtime.device_benchmark import benchmark_devices

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from rlxweb import Dim, Graph, Session
-from rlxweb.backends.pool import pool
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     DTypeError,
@@ -25,6 +24,7 @@ from rlxweb.core.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.engines.pool import pool
 from rlxweb.ir.lowering import HostOnly
 from rlxweb.ir.op import registry
 from rlxweb.runtime import dynamic_shape_graph_cache

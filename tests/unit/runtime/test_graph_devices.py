@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rlxweb import DevicePolicy, DeviceRouter, Graph, GraphDevices, Session
-from rlxweb.backends.registry import ROWS, Row
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     DeviceFallbackError,
@@ -21,6 +20,7 @@ from rlxweb.core.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.engines.registry import ROWS, Row
 from rlxweb.runtime.graph_devices import graph_param_names
 from tests.unit.runtime.fake_machine import (
     THREE_DEVICES,

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import Backend
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
@@ -23,6 +20,9 @@ from rlxweb.core.errors import (
     UsageError,
 )
 from rlxweb.cost.roofline import ProfileEntry
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import Backend
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import TIMESTAMP_FEATURE, AdapterRequest
 from rlxweb.runtime.profile import Profile, profile_program

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rlxweb import Device, Graph, Session
-from rlxweb.backends.pool import pool
 from rlxweb.core.errors import (
     AdapterMissing,
     DTypeError,
@@ -24,6 +23,7 @@ from rlxweb.core.errors import (
 from rlxweb.core.limits import tiny_limits
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.decision import Decision
+from rlxweb.engines.pool import pool
 from rlxweb.ir.dtype import DType
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.select.chooser import DevicePick, PlaceRequest

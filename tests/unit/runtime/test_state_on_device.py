@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
-from rlxweb.backends.protocol import DeviceBuffer
+from rlxweb.engines.pool import pool
+from rlxweb.engines.protocol import DeviceBuffer
 
 PAGE = Path(__file__).parents[3] / "site/pages/howto/keep-data.md"
 DEVICE_PLACES = [

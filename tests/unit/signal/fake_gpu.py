@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.backends.pool import pool
-from rlxweb.backends.webgpu import WebGpuBackend
 from rlxweb.core.device import Device
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.candidate import Candidate
+from rlxweb.engines.pool import pool
+from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, DeviceFacts
 from rlxweb.select.calibration.calibration_store import calibration_store

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends.protocol import CPU_ENGINE
 from rlxweb.batch import recording_analysis
 from rlxweb.batch.recording_analysis import analyse_file
 from rlxweb.batch.settings import Settings
-from rlxweb.host.welch_kernel_cache import welch_kernels
-from rlxweb.machine import background_jit_cache
+from rlxweb.codegen import background_jit_cache
+from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.signal.compiled_welch_engine import ENGINE_NAME
 from tests.cli_runners import run_forked, run_python
 
@@ -163,7 +163,7 @@ def test_next_process_reuses_compiled_code(tmp_path: Path) -> None:
     """The next process reads the code from disk; a damaged file is compiled again."""
     code = WELCH_PROGRAM + "print(call().engine)\n"
     forbid_compile = (
-        "from rlxweb.machine import llvm_compiler\n"
+        "from rlxweb.codegen import llvm_compiler\n"
         "def never(text): raise AssertionError('compiled again')\n"
         "llvm_compiler.compile_object = never\n"
     )
@@ -184,7 +184,7 @@ def test_an_interpreter_may_end_while_a_kernel_compiles() -> None:
     """An interpreter ends while a kernel compiles, without a hang or a crash."""
     code = WELCH_PROGRAM + (
         "import sys, time\n"
-        "from rlxweb.machine import background_jit_cache\n"
+        "from rlxweb.codegen import background_jit_cache\n"
         "background_jit_cache.COMPILE_AFTER_S = 0\n"
         "for n in range(40, 46): rlx.welch_peaks(x, 256, nperseg=n, device='cpu')\n"
         "time.sleep(float(sys.argv[1]))\n"
@@ -202,8 +202,8 @@ def test_fork_computes_at_any_compile_state() -> None:
     """
     code = WELCH_PROGRAM + (
         "import os, time\n"
-        "from rlxweb.host.welch_kernel_cache import welch_kernels\n"
-        "from rlxweb.machine import background_jit_cache\n"
+        "from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels\n"
+        "from rlxweb.codegen import background_jit_cache\n"
         "background_jit_cache.COMPILE_AFTER_S = 0\n"
         "big = np.tile(x, (8, 1))\n"
         "def child(n, data):\n"

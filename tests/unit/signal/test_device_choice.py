@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.backends import library_detection
-from rlxweb.backends.registry import clear_detection_caches
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -26,6 +24,8 @@ from rlxweb.core.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.engines import library_detection
+from rlxweb.engines.registry import clear_detection_caches
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.select.calibration.observed_run_corrections import corrections
 from rlxweb.select.chooser import choose_fastest, choose_place

@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends import webgpu_input_bindings
-from rlxweb.backends.pool import pool
 from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import (
     DTypeError,
@@ -26,6 +24,8 @@ from rlxweb.core.errors import (
     UsageError,
 )
 from rlxweb.cost.calibration_record import MeasuredPoint
+from rlxweb.engines.pool import pool
+from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
 from rlxweb.gpu.port_protocol import BufferCopy
 from rlxweb.signal import welch_engine
 from tests.run_in_threads import run_in_event_loop

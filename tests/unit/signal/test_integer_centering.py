@@ -17,9 +17,9 @@ from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError, ShapeError, UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
 from rlxweb.io import open_recording
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.integer_centering import center_integer_rows
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from rlxweb.core.errors import DTypeError, UsageError
-from rlxweb.host.welch_spectrum import frequencies, welch_power
+from rlxweb.ops.welch.cpu.spectrum import frequencies, welch_power
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.presets import spec_from_preset
 

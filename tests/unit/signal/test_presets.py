@@ -8,7 +8,7 @@ import pytest
 import scipy.signal
 
 from rlxweb.core.errors import UsageError
-from rlxweb.host.welch_spectrum import frequencies, welch_power
+from rlxweb.ops.welch.cpu.spectrum import frequencies, welch_power
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_request import PRESETS
 from tests.numpy_welch_peaks_reference import reference_welch

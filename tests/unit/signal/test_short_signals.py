@@ -18,7 +18,7 @@ import scipy.signal
 import rlxweb as rlx
 from rlxweb.core.errors import RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.host.strongest_bins import PeaksOfPower
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.windows import get_window
 from tests.suite_tiers import Sampler

@@ -26,7 +26,7 @@ from rlxweb.core.errors import (
     UsageError,
 )
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.host import cross_power_matrix as matrix
+from rlxweb.ops.welch.cpu import cross_power_matrix as matrix
 from rlxweb.signal import row_operation_runner
 from tests.run_in_threads import run_in_event_loop
 from tests.unit.signal.device_comparison import adapter_arguments, assert_close

@@ -11,8 +11,8 @@ import pytest
 
 from rlxweb.core.errors import Inexact
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.host.decimate_rows import decimation_kernels
-from rlxweb.host.welch_kernel_cache import welch_kernels
+from rlxweb.ops.welch.cpu.decimate_rows import decimation_kernels
+from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.signal import spectrum_accuracy
 from rlxweb.signal.band_engine import DecimatingEngine
 from rlxweb.signal.bin_range import BinRange

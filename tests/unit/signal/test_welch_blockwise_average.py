@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost, DTypeError, UsageError
 from rlxweb.cost.decision import Decision
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.engines.pool import pool
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import DevicePick
 from rlxweb.select.device_and_adapter import CPU_PLACE
 from rlxweb.signal.presets import spec_from_preset

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from rlxweb.core.errors import DTypeError, UsageError
-from rlxweb.host.welch_spec import sample_dtype
-from rlxweb.recipes.welch_parameters import segment_count
+from rlxweb.ops.welch.parameters import segment_count
+from rlxweb.ops.welch.spec import sample_dtype
 from rlxweb.signal.welch_request import WelchRequest
 from tests.unit.host.welch_spec_factory import resolve_spec
 

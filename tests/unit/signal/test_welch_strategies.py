@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.backends.pool import pool
 from rlxweb.core.device import Device
 from rlxweb.core.errors import (
     AdapterMissing,
@@ -27,11 +26,12 @@ from rlxweb.core.errors import (
 from rlxweb.cost.candidate import Candidate
 from rlxweb.cost.cost_terms import Terms
 from rlxweb.cost.welch_model import WelchSize, column_values
+from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.host.strongest_bins import strongest_bins
-from rlxweb.host.welch_spec import WelchSpec
-from rlxweb.host.welch_spectrum import welch_power
+from rlxweb.ops.welch.cpu.spectrum import welch_power
+from rlxweb.ops.welch.cpu.strongest_bins import strongest_bins
+from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.calibration.profitability import profitability_policy
 from rlxweb.select.calibration.welch_jobs import SIZE_GRID, welch_jobs
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace

@@ -19,7 +19,7 @@ from output_comparison import outputs_match, picture_difference
 from rich.console import Console
 
 from rlxweb.cli.smoke_console_report import print_report
-from rlxweb.recipes.kernel_variants import COPY_VARIANTS, VARIANTS
+from rlxweb.ops.kernel_variants import COPY_VARIANTS, VARIANTS
 from rlxweb.smoke.report import ENGINE_WORDS
 from tests.cli_runners import run_forked
 from tests.unit.site.built_manual import (

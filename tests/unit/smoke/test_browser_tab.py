@@ -196,7 +196,7 @@ def test_the_zipped_package_can_be_imported(tmp_path: Path) -> None:
         "-I",
         "-c",
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import rlxweb; "
-        "from rlxweb.kernels.wgsl_module import load_shader_text; "
+        "from rlxweb.codegen.wgsl_module import load_shader_text; "
         "from importlib.metadata import version; "
         "print(rlxweb.__file__, len(load_shader_text('softmax')) > 100, "
         "version('rlxweb'))",

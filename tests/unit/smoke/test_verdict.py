@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.backends.cpu import CpuBackend
-from rlxweb.backends.reference_comparison import compare_to_reference
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core import bfloat16
 from rlxweb.core.errors import DeviceLost, DTypeError, Unsupported
+from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.reference_comparison import compare_to_reference
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import EXACT, Tolerance, registry

@@ -1,3 +1,0 @@
-"""Backends that run plans: NumPy, array libraries, and WGSL through a GPU port; one
-file each.
-"""

@@ -1,0 +1,463 @@
+"""Backend that runs a plan over any NumPy-like namespace with the ops' reference
+implementations.
+
+This is the meaning of every op put to work: `ArrayBackend` is an engine on NumPy or on
+a library that looks like it. Nothing here touches a device array but through its own
+namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Any, Final
+
+import numpy as np
+
+from rlxweb.compiler.plan import Plan, PlanStep
+from rlxweb.compiler.target import Target
+from rlxweb.core.cancellation import cancellation_check
+from rlxweb.core.errors import OutOfMemory
+from rlxweb.engines.array_device_arrays import (
+    LibraryArray,
+    LibraryArrayBackend,
+    LibraryDeviceBuffer,
+    copy_if_shared,
+    restore_dtype,
+    upload_array,
+)
+from rlxweb.engines.array_latency_probes import ArrayLatencyProbes
+from rlxweb.engines.array_node_calls import (
+    NodeCall,
+    call_custom_reference,
+    dead_after_steps,
+)
+from rlxweb.engines.array_step_clock import StepClock
+from rlxweb.engines.protocol import (
+    Array,
+    Backend,
+    DeviceBuffer,
+    Feeds,
+    Program,
+    released_error,
+    require_own_buffer,
+    require_own_program,
+)
+from rlxweb.engines.timed_run_result import TimedRun
+from rlxweb.ir.dtype import PACKED_DTYPES, DType
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.lowering import Compose, Leaf
+from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.verify import result_type_error
+from rlxweb.ops.numpy_op_variants import ArrayVariant
+
+_SMALL_BYTES: Final = 1 << 12
+"""Values below this size are kept to the end of the run."""
+NodeWork = tuple[Node, Callable[..., LibraryArray], tuple[int, ...]]
+"""A node, the function that computes it, and the ids of its operands."""
+Compute = Callable[[dict[int, LibraryArray]], list[LibraryArray]]
+
+
+@dataclass(slots=True)
+class ArrayProgram(Program):
+    """Plan compiled to one function; constants and params are on the device.
+
+    leaf_ids  the nodes of inputs and params, by name
+    compute  leaves by node, which are used up → outputs
+    calls    the same one by one, in order
+    """
+
+    plan: Plan
+    engine: Backend
+    leaf_ids: Mapping[str, int]
+    compute: Compute
+    calls: Sequence[NodeCall]
+    constants: dict[int, LibraryArray]
+    params: dict[str, LibraryArray] = field(default_factory=dict)
+    is_released: bool = False
+
+
+def array_target(name: str, dtypes: frozenset[DType]) -> Target:
+    """Return the target of a library that implements every op, makes its own views and
+    has no kernels.
+    """
+    return Target(
+        name=name,
+        dtypes=dtypes - PACKED_DTYPES,
+        storage_dtypes=dtypes & PACKED_DTYPES,
+        native=lambda op, *arguments: (
+            not (isinstance(op.lower, Compose) and op.lower.is_always_expanded)
+        ),
+        max_operands=1 << 30,
+        keeps_views=True,
+        bool_bytes=1,
+    )
+
+
+ignore_float_errors = partial(np.errstate, all="ignore")
+
+
+class ArrayBackend(LibraryArrayBackend):
+    """Backend over a NumPy-like array library; values are dropped once no later step
+    reads them.
+
+    xp         the namespace: the functions that references call, and the dtypes
+    target     what the compiler is told; `array_target` makes the usual one
+    to_device  NumPy array → array of xp
+    to_host    array of xp → NumPy array; it may lie in the same memory
+    copied     array of xp → the same in memory of its own, on its device
+    from_dlpack  another library's array on the same device → array of xp, not moved
+    around     entered around all that the library does: settings and device for this
+               thread and this work alone; NumPy's errors are silent in any case
+    why_lost   asked for `lost`: "" while the library works in this process
+    room       most bytes of one array, for a library that more of them would crash
+    variants   faster ways to run an op on these arrays, the first open one is taken
+    """
+
+    # Said of each instance; the class must have them to be an engine.
+    name = adapter = ""
+    target = array_target("arrays", frozenset())
+
+    def __init__(
+        self,
+        xp: Any,
+        target: Target,
+        *,
+        name: str,
+        adapter: str = "",
+        api: str = "",
+        driver: str = "",
+        software: bool = False,
+        to_device: Callable[[Array], LibraryArray],
+        to_host: Callable[[Any], Array],
+        copied: Callable[[Any], LibraryArray] | None = None,
+        from_dlpack: Callable[[object], LibraryArray] | None = None,
+        variants: Sequence[ArrayVariant] = (),
+        around: Callable[[], AbstractContextManager[Any]] = ignore_float_errors,
+        why_lost: Callable[[], str] = str,
+        room: float = inf,
+    ) -> None:
+        self.target = target
+        self.name, self.adapter = name, adapter or name
+        self.api, self.driver = api, driver
+        self.software = software
+        self._xp = xp
+        self._to_device, self._copy_to_host = partial(upload_array, to_device), to_host
+        self._copy_array = copied or partial(xp.asarray, copy=True)
+        self._from_dlpack = from_dlpack
+        self.variants = tuple(variants)
+        self._library_context, self._loss_reason, self._max_array_bytes = (
+            around,
+            why_lost,
+            room,
+        )
+        with around():
+            probe = to_device(np.zeros(1, np.float32))
+            # A library whose arrays lie in host memory lends it: twice the same bytes.
+            self._shares_host_memory = np.may_share_memory(
+                to_host(probe), to_host(probe)
+            )
+
+    @property
+    def lost(self) -> str:
+        return self._loss_reason()
+
+    async def prepare(self, plan: Plan) -> ArrayProgram:
+        graph = plan.graph
+        self._check_array_sizes(graph)
+        step_work = [self._step_work(graph, step) for step in plan.steps]
+        work, steps = self._fuse_calls(
+            graph,
+            [item for work_items in step_work for item in work_items],
+            [index for index, work_items in enumerate(step_work) for _ in work_items],
+        )
+        keep_ids = set(graph.outputs) | {
+            n.id for n in graph.nodes() if isinstance(registry.get(n.op).lower, Leaf)
+        }
+        keep_ids |= {n.id for n in graph.nodes() if n.type.nbytes < _SMALL_BYTES}
+        dead_values = dead_after_steps([inputs for _, _, inputs in work], keep_ids)
+        with self._library_context():
+            dtypes = {
+                dtype: self._to_device(np.zeros(1, dtype.numpy)).dtype
+                for dtype in {n.type.dtype for n, _, _ in work}
+            }
+            constants = {
+                n.id: self._to_device(n.attrs["value"].array)
+                for n in graph.nodes()
+                if n.op == "constant"
+            }
+        calls = [
+            NodeCall(
+                node, function, inputs, tuple(dead), dtypes[node.type.dtype], index
+            )
+            for (node, function, inputs), dead, index in zip(
+                work, dead_values, steps, strict=True
+            )
+        ]
+        compute = self._bind_computation(graph, calls)
+        nodes = graph.named("input") | graph.named("param")
+        leaf_ids = {name: node.id for name, node in nodes.items()}
+        return ArrayProgram(plan, self, leaf_ids, compute, calls, constants)
+
+    def _check_array_sizes(self, graph: Graph) -> None:
+        for node in graph.nodes():
+            if node.type.nbytes > self._max_array_bytes:
+                raise OutOfMemory(
+                    f"{node} on {self.name}",
+                    f"the result needs {node.type.nbytes:,} bytes",
+                    "an array on this device can have at most "
+                    f"{self._max_array_bytes:,} bytes",
+                    "use a smaller problem, or split the batch",
+                )
+
+    def _step_work(self, graph: Graph, step: PlanStep) -> list[NodeWork]:
+        """Return the calls of a step: one for each node, or one for a whole region."""
+        region = self._region_function(graph, step) if step.kind == "region" else None
+        if region is not None:
+            return [(graph.node(step.nodes[-1]), *region)]
+        nodes = [graph.node(i) for i in step.nodes]
+        return [(node, self._node_function(graph, node), node.inputs) for node in nodes]
+
+    def _fuse_calls(
+        self, graph: Graph, work: list[NodeWork], steps: list[int]
+    ) -> tuple[list[NodeWork], list[int]]:
+        """Merge calls of several steps into one where the engine can."""
+        return work, steps
+
+    def _region_function(
+        self, graph: Graph, step: PlanStep
+    ) -> tuple[Callable[..., LibraryArray], tuple[int, ...]] | None:
+        """Return one function for a region and the ids of the nodes it reads; None to
+        run it op by op.
+        """
+        return None
+
+    def _bind_computation(self, graph: Graph, calls: Sequence[NodeCall]) -> Compute:
+        """Return the function that computes the outputs from the leaves."""
+        return partial(self._compute_outputs, graph, calls)
+
+    def _node_function(self, graph: Graph, node: Node) -> Callable[..., LibraryArray]:
+        types = tuple(graph.node(i).type for i in node.inputs)
+        for variant in self.variants if node.type.numel else ():
+            if variant.op == node.op and variant.can_run(types, node.type, node.attrs):
+                return variant.function_for_node(types, node.type, node.attrs)
+        op = registry.get(node.op)
+        if op.has_trait("custom"):
+            return partial(call_custom_reference, op.reference, self._xp)
+        if not node.type.numel and op.guard is None:
+            # There libraries raise, or read what is not theirs.
+            return partial(self._empty_result, node.type)
+        return partial(op.reference, self._xp)
+
+    def _empty_result(self, out: TensorType, *operands: object) -> LibraryArray:
+        return self._to_device(np.zeros(out.shape, out.dtype.numpy))
+
+    async def trips(self) -> ArrayLatencyProbes | None:
+        """Return the latency probes; None for a library that computes on the host's own
+        cores.
+        """
+        if self.software or self._xp is np:
+            return None
+        return ArrayLatencyProbes(
+            self._to_device, self._copy_to_host, self._copy_array, self._library_context
+        )
+
+    def variants_for(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> tuple[str, ...]:
+        variants = (candidate for candidate in self.variants if candidate.op == op.name)
+        return tuple(
+            candidate.name
+            for candidate in variants
+            if candidate.can_run(inputs, out, attrs)
+        )
+
+    def with_variant(self, variant: str) -> Backend:
+        variants = tuple(
+            candidate for candidate in self.variants if candidate.name == variant
+        )
+        if not variants:
+            return super().with_variant(variant)
+        engine = copy(self)
+        engine.variants = variants
+        return engine
+
+    async def prepare_sharing_params(self, plan: Plan, other: Program) -> ArrayProgram:
+        program = await self.prepare(plan)
+        program.params = require_own_program(self, ArrayProgram, other).params
+        return program
+
+    async def set_param(self, program: Program, name: str, value: Array) -> None:
+        program = require_own_program(self, ArrayProgram, program)
+        if name not in program.leaf_ids:  # it is of no type of ours and never read
+            return
+        with self._library_context():
+            program.params[name] = self._to_device(np.array(value))
+
+    async def get_param(self, program: Program, name: str) -> Array:
+        program = require_own_program(self, ArrayProgram, program)
+        with self._library_context():
+            values = np.array(self._copy_to_host(program.params[name]))
+        return restore_dtype(values, program.plan.graph.named("param")[name].type.dtype)
+
+    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
+        program = require_own_program(self, ArrayProgram, program)
+        with self._library_context():
+            compute, values = self._bind_leaves(program, feeds)
+            leaves = list(values.values())
+            outputs = compute(values)
+            return self._caller_outputs(program.plan.graph, outputs, leaves)
+
+    def _caller_outputs(
+        self,
+        graph: Graph,
+        outputs: Sequence[LibraryArray],
+        leaves: Sequence[LibraryArray],
+    ) -> list[Array]:
+        """Return the outputs in memory of the caller's own; none shares memory with a
+        leaf.
+        """
+        leaf_arrays = (
+            [self._copy_to_host(leaf) for leaf in leaves]
+            if self._shares_host_memory
+            else []
+        )
+        results: list[Array] = []
+        for node_id, output in zip(graph.outputs, outputs, strict=True):
+            array = copy_if_shared(self._copy_to_host(output), leaf_arrays + results)
+            results.append(restore_dtype(array, graph.node(node_id).type.dtype))
+        return results
+
+    async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
+        program = require_own_program(self, ArrayProgram, program)
+        clock = StepClock(len(program.plan.steps), self._copy_to_host)
+        with self._library_context():
+            _, values = self._bind_leaves(program, feeds)
+            leaves = [clock.wait_for(leaf) for leaf in values.values()]
+            clock.end_upload()
+            outputs = self._compute_outputs(
+                program.plan.graph, program.calls, values, clock
+            )
+            clock.end_work()
+            results = self._caller_outputs(program.plan.graph, outputs, leaves)
+            return clock.timed_run(results)
+
+    def _bind_leaves(
+        self, program: ArrayProgram, feeds: Feeds
+    ) -> tuple[Compute, dict[int, LibraryArray]]:
+        """Return the function that a run computes and the values it starts from."""
+        compute = program.compute
+        # Taken before it is asked whether they are still there: runs need no turns.
+        params, values = dict(program.params), dict(program.constants)
+        if program.is_released:
+            raise released_error(f"run '{program.plan.graph.name}' on {self.name}")
+        for name, node_id in program.leaf_ids.items():
+            values[node_id] = (
+                params[name] if name in params else self._feed_array(feeds[name])
+            )
+        return compute, values
+
+    async def run_resident(
+        self, program: Program, feeds: Feeds, keep: Sequence[bool]
+    ) -> list[Array | DeviceBuffer]:
+        program = require_own_program(self, ArrayProgram, program)
+        graph = program.plan.graph
+        # What stays may be an input, or read it still when the caller writes there: a
+        # library may take over the host's memory as it is.
+        private_feeds = {
+            name: array if isinstance(array, DeviceBuffer) else np.array(array)
+            for name, array in feeds.items()
+        }
+        with self._library_context():
+            compute, values = self._bind_leaves(program, private_feeds)
+            leaves = list(values.values())
+            outputs = compute(values)
+            types = [graph.node(i).type for i in graph.outputs]
+            on_device = {
+                index: self._device_buffer(out_type, self._contiguous(outputs[index]))
+                for index, out_type in enumerate(types)
+                if keep[index]
+            }
+            device_values = [*leaves, *(array.value for array in on_device.values())]
+            host_arrays = (
+                [self._copy_to_host(array) for array in device_values]
+                if self._shares_host_memory
+                else []
+            )
+            results: list[Array | DeviceBuffer] = []
+            for index, array in enumerate(outputs):
+                if index not in on_device:
+                    own_array = copy_if_shared(self._copy_to_host(array), host_arrays)
+                    host_arrays.append(restore_dtype(own_array, types[index].dtype))
+                results.append(
+                    on_device[index] if index in on_device else host_arrays[-1]
+                )
+        return results
+
+    async def set_param_resident(
+        self, program: Program, name: str, value: DeviceBuffer
+    ) -> None:
+        program = require_own_program(self, ArrayProgram, program)
+        program.params[name] = require_own_buffer(
+            self, LibraryDeviceBuffer, value
+        ).value
+
+    def _compute_outputs(
+        self,
+        graph: Graph,
+        calls: Sequence[NodeCall],
+        values: dict[int, LibraryArray],
+        clock: StepClock | None = None,
+    ) -> list[LibraryArray]:
+        """Compute the outputs call by call, timed if a clock is given."""
+        self.run_calls(calls, values, clock)
+        return [values[i] for i in graph.outputs]
+
+    def run_calls(
+        self,
+        calls: Sequence[NodeCall],
+        values: dict[int, LibraryArray],
+        clock: StepClock | None = None,
+    ) -> None:
+        """Run the calls in order and store each result in `values`."""
+        check = cancellation_check()
+        ndarray_type = np.ndarray if self._xp is np else None
+        # A small network would feel every question that is asked twice.
+        for call in calls:
+            node, function, inputs, dead_values, dtype, step = call
+            if check is not None:
+                check()
+            if len(inputs) == 1:
+                result: Any = function(node.attrs, values[inputs[0]])
+            elif len(inputs) == 2:
+                result = function(node.attrs, values[inputs[0]], values[inputs[1]])
+            else:
+                result = function(node.attrs, *[values[i] for i in inputs])
+            is_expected = type(result) is ndarray_type and result.dtype is dtype
+            if not is_expected or result.shape != node.type.shape:
+                result = self._check_result(call, result)
+            values[node.id] = result
+            if clock is not None:
+                clock.end_call(step, result)
+            for node_id in dead_values:
+                values.pop(node_id, None)
+
+    def _check_result(self, call: NodeCall, result: object) -> LibraryArray:
+        """Return the result as an array; raise GraphError when a reference breaks its
+        own shape rule.
+        """
+        array: LibraryArray = self._xp.asarray(result)
+        if array.dtype != call.dtype or tuple(array.shape) != call.node.type.shape:
+            raise result_type_error(call.node, array.shape, array.dtype)
+        return array
+
+    async def release(self, program: Program) -> None:
+        program = require_own_program(self, ArrayProgram, program)
+        program.is_released = True
+        # New ones, as a run on another thread may be going through the old.
+        program.constants, program.params = {}, {}
+        program.calls, program.compute = (), lambda values: []

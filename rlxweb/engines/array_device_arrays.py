@@ -1,0 +1,173 @@
+"""Device arrays of an engine over an array library: the library's own arrays, never
+written to.
+
+Half of `array.ArrayBackend`, which says what the attributes are; the runs are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlxweb.core.bfloat16 import from_float32, is_bfloat16, widen_bfloat16
+from rlxweb.core.errors import DTypeError
+from rlxweb.engines.protocol import (
+    Array,
+    Backend,
+    DeviceBuffer,
+    read_only_view,
+    require_own_buffer,
+)
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import TensorType
+
+
+class LibraryArray(Protocol):
+    """Attributes that rlxweb reads from a library's array outside the library's
+    namespace.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> object: ...
+
+
+class LibraryDeviceBuffer(DeviceBuffer):
+    """Device buffer that wraps a library's array, which nobody writes to."""
+
+    __slots__ = ("value",)
+
+    def __init__(
+        self,
+        engine: Backend,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        value: LibraryArray,
+    ) -> None:
+        super().__init__(engine, shape, dtype)
+        self.value = read_only_view(value) if isinstance(value, np.ndarray) else value
+
+
+def _dlpack_device(array: Any) -> tuple[int, int]:
+    """Return DLPack's device type and device index; two devices of a type share no
+    memory.
+    """
+    kind, index = array.__dlpack_device__()
+    return int(kind), int(index)
+
+
+def upload_array(
+    to_device: Callable[[Array], LibraryArray], array: Array
+) -> LibraryArray:
+    """Copy an array to the device; bfloat16 is stored as float32 there."""
+    return to_device(widen_bfloat16(array))
+
+
+def restore_dtype(array: Array, dtype: DType) -> Array:
+    """Convert an array from the device to its own type: bfloat16 is float32 there."""
+    return from_float32(array) if dtype is DType.BF16 else array
+
+
+def copy_if_shared(array: Array, others: Sequence[Array]) -> Array:
+    """Return the array itself, or a copy if the caller may not write to its memory."""
+    flags = array.flags
+    is_plain = flags.c_contiguous and flags.writeable
+    if is_plain and flags.owndata:  # whose only other holders are views of it
+        is_shared = any(other is array or other.base is array for other in others)
+    else:
+        is_shared = is_plain and any(
+            np.may_share_memory(array, other) for other in others
+        )
+    return array.copy(order="C") if is_shared or not is_plain else array
+
+
+class LibraryArrayBackend(Backend):
+    """Base of backends whose device arrays are arrays of a library."""
+
+    _xp: Any
+    _shares_host_memory: bool
+    _to_device: Callable[[Array], LibraryArray]
+    _copy_to_host: Callable[[Any], Array]
+    _copy_array: Callable[[Any], LibraryArray]
+    _from_dlpack: Callable[[object], LibraryArray] | None
+    _library_context: Callable[[], AbstractContextManager[Any]]
+
+    def _feed_array(self, value: Array | DeviceBuffer) -> LibraryArray:
+        if isinstance(value, DeviceBuffer):
+            return require_own_buffer(self, LibraryDeviceBuffer, value).value
+        return self._to_device(value)
+
+    def _contiguous(self, value: LibraryArray) -> LibraryArray:
+        """Return the value in row-major order where the host can see its memory."""
+        if not self._shares_host_memory:
+            return value
+        host_array = self._copy_to_host(value)
+        return (
+            value
+            if host_array.flags.c_contiguous
+            else self._to_device(host_array.copy("C"))
+        )
+
+    def _device_buffer(
+        self, tensor_type: TensorType, value: LibraryArray
+    ) -> LibraryDeviceBuffer:
+        return LibraryDeviceBuffer(
+            self, tensor_type.shape, tensor_type.dtype.numpy, value
+        )
+
+    async def put(self, array: Array) -> LibraryDeviceBuffer:
+        with self._library_context():
+            value = self._to_device(np.array(array, order="C"))
+        return LibraryDeviceBuffer(self, array.shape, array.dtype, value)
+
+    async def take(self, array: object) -> LibraryDeviceBuffer | None:
+        if self._from_dlpack is None:
+            return None
+        with self._library_context():
+            probe = self._to_device(np.zeros(1, np.float32))
+            if _dlpack_device(array) != _dlpack_device(probe):
+                return None
+            value = self._copy_array(self._from_dlpack(array))
+            shape, dtype = tuple(value.shape), self._numpy_dtype(value)
+        return LibraryDeviceBuffer(self, shape, dtype, value)
+
+    def _numpy_dtype(self, value: LibraryArray) -> np.dtype[Any]:
+        accepted = self.target.array_dtypes
+        for dtype in accepted - {DType.BF16}:
+            if self._to_device(np.zeros(1, dtype.numpy)).dtype == value.dtype:
+                return dtype.numpy
+        raise DTypeError(
+            f"put an array on {self.name}",
+            f"the array has dtype {value.dtype}",
+            f"expected {', '.join(sorted(d.label for d in accepted))}",
+        )
+
+    async def get(self, buffer: DeviceBuffer) -> Array:
+        value = require_own_buffer(self, LibraryDeviceBuffer, buffer).value
+        with self._library_context():
+            array = self._copy_to_host(value)
+        if is_bfloat16(buffer.dtype):
+            return from_float32(array)
+        return read_only_view(array) if self._shares_host_memory else array
+
+    async def part(
+        self, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
+    ) -> LibraryDeviceBuffer:
+        value = require_own_buffer(self, LibraryDeviceBuffer, buffer).value
+        with self._library_context():
+            flat = self._xp.reshape(value, (-1,))
+            value = self._xp.reshape(flat[first : first + prod(shape)], shape)
+        return LibraryDeviceBuffer(self, shape, buffer.dtype, value)
+
+    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> object | None:
+        value = require_own_buffer(self, LibraryDeviceBuffer, buffer).value
+        if is_bfloat16(buffer.dtype):
+            return None  # who borrows it would take it for what it is here, float32
+        with self._library_context():
+            return self._copy_array(value) if copy else value

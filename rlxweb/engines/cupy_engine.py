@@ -1,0 +1,156 @@
+"""CuPy backend: CUDA and ROCm by cuFFT and cuBLAS, or hipFFT and rocBLAS.
+
+Imported when one of its devices is opened and never before. Elementwise regions are one
+generated kernel each (`cupy_elementwise.py`), Welch estimates and lines are
+kernels beside cuFFT (`cupy_kernel_variants.py`); memory comes from CuPy's own pool. All
+of an engine's work goes through one stream of its own, whatever stream its callers are
+in: what one thread left is there for the next, and it overlaps with what others do. Not
+run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rlxweb.compiler.plan import PlanStep
+from rlxweb.core.errors import AdapterMissing
+from rlxweb.engines.array import ArrayBackend, array_target, ignore_float_errors
+from rlxweb.engines.array_device_arrays import LibraryDeviceBuffer
+from rlxweb.engines.array_error_translation import library_context
+from rlxweb.engines.array_fork_safety import LibraryForkGuard
+from rlxweb.engines.array_library_import import (
+    call_library,
+    find_device_index,
+    import_library,
+)
+from rlxweb.engines.cupy_elementwise import build_region_kernel
+from rlxweb.engines.cupy_kernel_variants import cupy_variants
+from rlxweb.engines.protocol import Backend, DeviceBuffer
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import Graph
+
+INSTALL_HINT = (
+    "pip install 'rlxweb[cuda]' (CUDA 12), 'rlxweb[cuda13]' or 'rlxweb[rocm]'"
+)
+# Each operation rounds by itself, as NumPy's do.
+COMPILER_FLAGS = {"cuda": ("-fmad=false",), "hip": ("-ffp-contract=off",)}
+fork_guard = LibraryForkGuard("CuPy")
+
+
+class CupyBackend(ArrayBackend):
+    """`ArrayBackend` on CuPy; a region is one kernel if each op has a CUDA expression.
+
+    kernel   `cupy.ElementwiseKernel` with its flags, or None: op by op
+    stream   where all of it runs; `around` makes it the current one
+    """
+
+    def __init__(
+        self,
+        *arguments: Any,
+        kernel: Callable[..., Any] | None,
+        stream: Any,
+        **options: Any,
+    ) -> None:
+        self._kernel, self._stream = kernel, stream
+        super().__init__(*arguments, **options)
+
+    async def take(self, array: object) -> LibraryDeviceBuffer | None:
+        # DLPack has our copy wait for its maker; here the copy is waited for, as its
+        # maker may write there next, in a stream that knows nothing of ours.
+        buffer = await super().take(array)
+        self._synchronize()
+        return buffer
+
+    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> object | None:
+        # CuPy has a borrower wait for the stream that is current when it asks, which
+        # is the caller's and not ours.
+        array = super().lend(buffer, copy)
+        self._synchronize()
+        return array
+
+    def _synchronize(self) -> None:
+        with self._library_context():
+            self._stream.synchronize()
+
+    def _region_function(
+        self, graph: Graph, step: PlanStep
+    ) -> tuple[Callable[..., Any], tuple[int, ...]] | None:
+        if self._kernel is None:
+            return None
+        return build_region_kernel(graph, step, self._kernel)
+
+
+async def open_cupy(kind: str = "cuda", adapter: str = "") -> Backend:
+    """Open the engine on "cuda" or "hip" (ROCm).
+
+    adapter   part of the name of a GPU, or ""
+
+    Errors   AdapterMissing with the reason, for whatever is missing or broken.
+    """
+    context = f"open CuPy on '{kind}'"
+    fork_guard.claim(context)
+    cupy = import_library("cupy", context, INSTALL_HINT)
+    compat = import_library("array_api_compat.cupy", context, INSTALL_HINT)
+    index, name = call_library(
+        lambda: _find_device(cupy, kind, adapter, context),
+        context,
+        "CuPy failed to list its devices",
+        INSTALL_HINT,
+    )
+    return _make_backend(cupy, compat, kind, index, name)
+
+
+def _find_device(cupy: Any, kind: str, adapter: str, context: str) -> tuple[int, str]:
+    """Return index and name of the first GPU whose name contains `adapter`."""
+    build_kind = "hip" if cupy.cuda.runtime.is_hip else "cuda"
+    if build_kind != kind:
+        raise AdapterMissing(
+            context, f"this CuPy is built for {build_kind}", hint=INSTALL_HINT
+        )
+    count = cupy.cuda.runtime.getDeviceCount()
+    raw_names = [cupy.cuda.runtime.getDeviceProperties(i)["name"] for i in range(count)]
+    names = [n.decode() if isinstance(n, bytes) else str(n) for n in raw_names]
+    index = find_device_index(context, names, adapter)
+    return index, names[index]
+
+
+def _make_backend(
+    cupy: Any, compat: Any, kind: str, index: int, name: str
+) -> CupyBackend:
+    version = f"CuPy {cupy.__version__}"
+    runtime = cupy.cuda.runtime
+    driver = (
+        f"runtime {runtime.runtimeGetVersion()}, driver {runtime.driverGetVersion()}"
+    )
+    title = f"{name} ({version})"
+    device = partial(cupy.cuda.Device, index)
+    with device():
+        stream = cupy.cuda.Stream(non_blocking=True)
+    return CupyBackend(
+        compat,
+        array_target(title, frozenset(DType)),
+        kernel=partial(cupy.ElementwiseKernel, options=COMPILER_FLAGS[kind]),
+        stream=stream,
+        name=title,
+        adapter=name,
+        api=kind,
+        driver=f"{version}, {driver}",
+        to_device=cupy.asarray,
+        to_host=cupy.asnumpy,
+        copied=cupy.array,
+        from_dlpack=cupy.from_dlpack,
+        variants=cupy_variants(
+            cupy, partial(cupy.RawModule, options=COMPILER_FLAGS[kind])
+        ),
+        why_lost=lambda: fork_guard.fork_problem,
+        around=partial(
+            library_context,
+            title,
+            fork_guard,
+            ignore_float_errors,
+            device,
+            lambda: stream,
+        ),
+    )

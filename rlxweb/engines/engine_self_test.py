@@ -1,0 +1,55 @@
+"""Small graph that an engine must compute correctly before it is used.
+
+A library may import, find its device and still compute nonsense: kernels of another
+generation of GPU, a driver of another version. The port of WGSL has a proof of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.core.errors import AdapterMissing
+from rlxweb.engines.protocol import Array, Backend
+from rlxweb.ir.graph import Graph
+
+_TOLERANCE = 1e-4
+
+
+async def run_self_test(backend: Backend, context: str) -> None:
+    """Run a small graph in float32 and require the correct result.
+
+    Errors   AdapterMissing for wrong ones, and whatever the engine raises.
+    """
+    graph, feeds, want = _test_graph()
+    program = await backend.prepare(compile_graph(graph, backend.target))
+    try:
+        got = (await backend.run(program, feeds))[0]
+    finally:
+        await backend.release(program)
+    if got.shape != want.shape or not np.allclose(got, want, _TOLERANCE, _TOLERANCE):
+        raise AdapterMissing(
+            context,
+            f"{backend.name} computes a wrong result: {got.tolist()}",
+            f"expected {want.tolist()}",
+            "update the library or the driver, or choose another device",
+        )
+
+
+def _test_graph() -> tuple[Graph, dict[str, Any], Array]:
+    """Return a graph of a product, an exponential, a transform and a sum, its feeds and
+    the expected result.
+    """
+    x = np.linspace(-1.0, 1.0, 24, dtype=np.float32).reshape(3, 8)
+    graph = Graph("probe")
+    graph_input = graph.input("x", x.shape)
+    exponentials = graph.exp(
+        graph.matmul(graph_input, graph.transpose(graph_input, (1, 0)))
+    )
+    re, im = graph.rfft(exponentials)
+    graph.set_outputs([graph.sum(re * re + im * im, -1)])
+    x_float64 = x.astype(np.float64)
+    spectra = np.fft.rfft(np.exp(x_float64 @ x_float64.T))
+    return graph, {"x": x}, (np.abs(spectra) ** 2).sum(axis=-1)

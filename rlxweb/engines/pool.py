@@ -1,0 +1,164 @@
+"""Pool of open backends, one per device and adapter, shared by all sessions of the
+process.
+
+Opening an adapter takes from milliseconds to seconds and some drivers dislike being
+opened twice, so a backend stays open until `close_all` or the end of the process.
+"""
+
+from __future__ import annotations
+
+import atexit
+from time import perf_counter_ns
+
+from rlxweb.core.device import check_adapter_name
+from rlxweb.core.errors import AdapterMissing, DeviceError, GraphError, MustAwait
+from rlxweb.core.fork_safety import ForkSafeLock
+from rlxweb.core.limits import Limits
+from rlxweb.engines.protocol import Backend
+from rlxweb.engines.registry import (
+    NO_BACKEND,
+    absence_reason,
+    canonical_label,
+    clear_detection_caches,
+    find_row,
+    hint_or_default,
+)
+from rlxweb.gpu.coroutine_runner import run_blocking
+
+BackendKey = tuple[str, str]
+
+
+class BackendPool:
+    """Open backends by (device label, adapter name); failures are remembered too."""
+
+    def __init__(self) -> None:
+        self._backends: dict[BackendKey, Backend] = {}
+        self._failures: dict[BackendKey, DeviceError] = {}
+        self._opening_ns: dict[BackendKey, int] = {}
+        self._limited_backends: dict[tuple[str, str, Limits], Backend] = {}
+        self._lock = ForkSafeLock()
+
+    def backend(self, label: str, adapter: str = "") -> Backend:
+        """Return the open backend of a device, opening it if need be. Errors
+        AdapterMissing, DeviceLost, with the reason.
+        """
+        open_backend = self._open_backend_or_none(label, adapter)
+        return (
+            run_blocking(self._open_backend(label, adapter))
+            if open_backend is None
+            else open_backend
+        )
+
+    async def backend_async(self, label: str, adapter: str = "") -> Backend:
+        """Return the open backend of a device in hosts that must be awaited; see
+        `backend`.
+        """
+        open_backend = self._open_backend_or_none(label, adapter)
+        return (
+            await self._open_backend(label, adapter)
+            if open_backend is None
+            else open_backend
+        )
+
+    def _open_backend_or_none(self, label: str, adapter: str) -> Backend | None:
+        """Return the backend if it is open; close one whose device was lost. Errors
+        AdapterMissing; the error of an earlier opening.
+        """
+        key = _backend_key(label, adapter)
+        reason = absence_reason(label, was_opened=key in self._backends)
+        if reason:
+            raise AdapterMissing(
+                f"open device '{label}'", reason, hint=hint_or_default(label)
+            )
+        with self._lock:
+            if key in self._failures:
+                raise self._failures[key]
+            backend = self._backends.get(key)
+            if backend is not None and backend.lost:
+                # Its device went away: it is closed, and opened anew.
+                del self._backends[key]
+                for limited_key in [k for k in self._limited_backends if k[:2] == key]:
+                    run_blocking(self._limited_backends.pop(limited_key).close())
+                run_blocking(backend.close())
+            return self._backends.get(key)
+
+    async def _open_backend(self, label: str, adapter: str) -> Backend:
+        """Open a backend and remember it or its failure."""
+        key = _backend_key(label, adapter)
+        with self._lock:
+            if key in self._backends:
+                return self._backends[key]
+            start_ns = perf_counter_ns()
+            try:
+                backend = _require_backend(label, await _open_device(key[0], adapter))
+            except MustAwait:
+                raise  # it may well open when it is awaited
+            except DeviceError as error:
+                self._failures[key] = error
+                raise
+            # In a tab another task may have opened it while this one waited.
+            if key in self._backends:
+                await backend.close()
+            else:
+                self._backends[key] = backend
+                self._opening_ns[key] = perf_counter_ns() - start_ns
+            return self._backends[key]
+
+    def opening_ns(self, label: str, adapter: str = "") -> int:
+        """Nanoseconds that the last opening of the backend took; 0 before that."""
+        return self._opening_ns.get(_backend_key(label, adapter), 0)
+
+    def backend_with_limits(self, label: str, adapter: str, limits: Limits) -> Backend:
+        """Return the backend under stricter limits, on the same device.
+
+        Errors   as `backend`; Unsupported for an engine that has no such limits.
+        """
+        backend = self.backend(label, adapter)
+        key = (*_backend_key(label, adapter), limits)
+        with self._lock:
+            if key not in self._limited_backends:
+                self._limited_backends[key] = backend.limited(limits)
+            return self._limited_backends[key]
+
+    def close_all(self) -> None:
+        """Close every backend and forget failures; the next use opens them again."""
+        clear_detection_caches()
+        with self._lock:
+            backends = [*self._backends.values(), *self._limited_backends.values()]
+            self._backends.clear()
+            self._limited_backends.clear()
+            self._failures.clear()
+        for backend in backends:
+            run_blocking(backend.close())
+
+
+def _backend_key(label: str, adapter: str) -> BackendKey:
+    """Return the pool's key of a device label and an adapter name."""
+    return canonical_label(label), check_adapter_name(adapter).lower()
+
+
+async def _open_device(label: str, adapter: str) -> object:
+    """Open a device by its registry row."""
+    row = find_row(label)
+    if row is None:
+        raise AdapterMissing(f"open device '{label}'", NO_BACKEND)
+    return await row.open(adapter)
+
+
+def _require_backend(label: str, backend: object) -> Backend:
+    """Return the opened object if it is a Backend. Errors  GraphError that names its
+    type.
+    """
+    if isinstance(backend, Backend):
+        return backend
+    raise GraphError(
+        f"open device '{label}'",
+        f"its registry entry returned a {type(backend).__name__}, which is not an "
+        "engine",
+        "an engine must be a subclass of rlxweb.engines.protocol.Backend",
+        "declare the class as a subclass: class MyEngine(Backend)",
+    )
+
+
+pool = BackendPool()
+atexit.register(pool.close_all)

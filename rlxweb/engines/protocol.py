@@ -1,0 +1,458 @@
+"""Interface of all engines: abstract class `Backend`, prepared programs, device buffers
+and latency probes.
+
+An engine is a subclass of `Backend`: `name`, `target` and four coroutines are its own,
+everything else has an answer here that is right for an engine that computes in the
+host's memory. Arrays that reach it have been checked: dtype, shape and names are right.
+`array.py` is the shortest example, `webgpu/engine.py` the longest.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import (
+    Callable,
+    Coroutine,
+    Hashable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from math import prod
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+
+from rlxweb.core.errors import GraphError, SessionClosed, Unsupported
+from rlxweb.core.lru_cache import LruCache
+from rlxweb.engines.timed_run_result import TimedRun
+from rlxweb.gpu.async_lock import AsyncLock
+
+if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
+    import numpy.typing as npt
+
+    from rlxweb.compiler.plan import Plan
+    from rlxweb.compiler.target import Target
+    from rlxweb.core.limits import Limits
+    from rlxweb.cost.autotune_result import AutotuneResult
+    from rlxweb.ir.op import Attrs, Op, TensorType, Types
+
+Array: TypeAlias = "npt.NDArray[Any]"
+
+CPU_ENGINE = (
+    f"NumPy {np.__version__}",
+    "numpy",
+    f"Python {sys.version_info[0]}.{sys.version_info[1]}",
+)
+"""Adapter, API and driver of the one engine that is known without opening it."""
+
+
+class Program:
+    """Plan that was prepared by an engine; what else is in it is known to that engine
+    alone.
+
+    engine   the one that prepared it; `require_own_program` asks
+    nbytes   of the device's memory that it holds
+    params   where its params lie: one object for programs that share them
+    params_nbytes  what these take of its memory
+    """
+
+    __slots__ = ()
+    plan: Plan
+    engine: Backend
+    nbytes: int = 0
+    params_nbytes: int = 0
+    params: object = None
+
+
+class DeviceBuffer:
+    """Array that stays on an engine between runs and is never changed.
+
+    Where its numbers lie is known to its engine alone; `Backend.holds` asks.
+
+    engine   the one that has it
+    """
+
+    __slots__ = ("__weakref__", "dtype", "engine", "shape")
+
+    def __init__(
+        self, engine: Backend, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
+        self.engine, self.shape, self.dtype = engine, shape, dtype
+
+
+class HostBuffer(DeviceBuffer):
+    """Device buffer in the host's memory; `array` cannot be written."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, engine: Backend, array: Array) -> None:
+        super().__init__(engine, array.shape, array.dtype)
+        self.array = read_only_view(array)
+
+
+Feeds: TypeAlias = "Mapping[str, Array | DeviceBuffer]"
+P = TypeVar("P", bound=Program)
+R = TypeVar("R", bound=DeviceBuffer)
+T = TypeVar("T")
+MAX_CACHED_PROGRAMS, MAX_CACHED_PROGRAM_BYTES = 32, 256 << 20
+"""How many prepared programs an engine keeps for a next time, and their memory."""
+LatencyProbe = Callable[[], Coroutine[Any, None, None]]
+"""Coroutine function that makes one round trip to a device, to be timed."""
+
+
+class LatencyProbes(Protocol):
+    """Bare round trips to a device, for calibration: the cost of a run besides its
+    kernels.
+    """
+
+    async def submit_and_wait(self) -> None:
+        """Submit next to nothing and wait for it."""
+
+    async def dispatch_and_wait(self, count: int) -> None:
+        """Dispatch `count` trivial kernels in one submission and wait for them."""
+
+    def upload_probe(self, nbytes: int) -> LatencyProbe:
+        """Return a probe that moves host bytes to the device and waits. Errors
+        OutOfMemory, LimitExceeded
+        """
+
+    def readback_probe(self, nbytes: int) -> LatencyProbe:
+        """Return a probe that moves device bytes to the host. Errors  as
+        `upload_probe`.
+        """
+
+    def close(self) -> None:
+        """Free the buffers and pipelines of the probes."""
+
+
+class Backend(ABC):
+    """One engine. Its methods are coroutines so that a browser can wait; native engines
+    never suspend.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Name of the engine for messages: "NumPy 2.4", "llvmpipe (vulkan)"."""
+
+    @property
+    @abstractmethod
+    def target(self) -> Target:
+        """Description for the compiler: dtypes, limits, natively supported ops."""
+
+    @property
+    def adapter(self) -> str:
+        """Name of the hardware or library alone; measurements are stored under it."""
+        return self.name
+
+    api: str = ""
+    """Interface to the hardware: "vulkan", "numpy", "cuda"; "" if the name tells it."""
+    driver: str = ""
+    """Driver and its version; measurements of another version are out of date."""
+    compiler: str = ""
+    """Prefix of the driver and its version, for a device with several shader compilers.
+    """
+    vendor: str = ""
+    """Maker of the hardware; "" if unknown."""
+    software: bool = False
+    """True if it presents itself as a device and computes on the CPU's own cores."""
+
+    waits: bool = False
+    """True if it answers only when a browser's event loop turns. In a tab, blocking
+    code that cannot wait does not choose it.
+    """
+    skips: bool = False
+    """True if it may leave out of a plan what no output reads, as engines that compile
+    it whole do.
+    """
+
+    skipped_libraries: tuple[tuple[str, str], ...] = ()
+    """Libraries that have priority here and cannot be used, with the reasons."""
+
+    @property
+    def checked_custom_ops(self) -> dict[Hashable, object]:
+        """Custom ops that were compared with their references on this engine."""
+        checked: dict[Hashable, object] = self.__dict__.setdefault("_tried", {})
+        return checked
+
+    @property
+    def lost(self) -> str:
+        """Reason why the device is gone for good; "" while it is usable."""
+        return ""
+
+    @abstractmethod
+    async def prepare(self, plan: Plan) -> Program:
+        """Create everything that runs of a plan need. Errors  LimitExceeded,
+        ShaderRejected …
+        """
+
+    async def prepare_sharing_params(self, plan: Plan, other: Program) -> Program:
+        """Prepare a plan and share the params of another program of this engine where
+        possible.
+
+        Then `params` of both are one object, and what is set in one is set in both; a
+        graph whose sizes vary has one copy of its weights on the device.
+        other    of a plan with the same params
+        """
+        return await self.prepare(plan)
+
+    @abstractmethod
+    async def set_param(self, program: Program, name: str, value: Array) -> None:
+        """Store a param's value for all later runs."""
+
+    async def get_param(self, program: Program, name: str) -> Array:
+        """Return a param's value, as given by `set_param` or `set_param_resident`.
+
+        Errors   DeviceLost, GpuTimeout; Unsupported where no value comes back.
+        """
+        raise Unsupported(
+            f"get param '{name}'",
+            f"{self.name} cannot return params",
+            hint="keep your own copy of the value, or compile the graph for device "
+            "'cpu', which can return params",
+        )
+
+    @abstractmethod
+    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
+        """Run a program; return outputs in graph order, in memory of their own.
+        Concurrent callers take turns.
+
+        Errors   SessionClosed after `release`; DeviceLost, GpuTimeout.
+        """
+
+    async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
+        """Run a program and time each step where the engine can tell."""
+        start_ns = perf_counter_ns()
+        outs = await self.run(program, feeds)
+        return TimedRun(
+            outs, "whole run", (), 0.0, float(perf_counter_ns() - start_ns), 0.0
+        )
+
+    async def run_each(
+        self,
+        program: Program,
+        feeds: Iterable[Mapping[str, Array]],
+        consume: Callable[[list[Array]], object],
+    ) -> None:
+        """Run a program over each of the feeds in turn; `consume` gets the outputs of
+        each, in order.
+
+        An engine may ask for the next feeds, which may be read until `consume` has
+        their outputs, before it hands out those of the run before. What breaks off
+        leaves the program as it was. Errors   as `run`, and those of `feeds` and
+        `consume`.
+        """
+        for run_feeds in feeds:
+            consume(await self.run(program, run_feeds))
+
+    @abstractmethod
+    async def release(self, program: Program) -> None:
+        """Free the memory of a program, once no run needs it. Idempotent."""
+
+    @property
+    def program_cache(self) -> LruCache[Any, Any]:
+        """Cache of prepared work that will be wanted again, shared by all callers of
+        this engine.
+        """
+        return self._cached_attribute(
+            "_kept", lambda: LruCache(MAX_CACHED_PROGRAMS, MAX_CACHED_PROGRAM_BYTES)
+        )
+
+    @property
+    def run_lock(self) -> AsyncLock:
+        """Lock to be held while work from `program_cache` is run."""
+        return self._cached_attribute("_turn", AsyncLock)
+
+    def _cached_attribute(self, name: str, make: Callable[[], T]) -> T:
+        """Return an attribute of the instance, created by `make` at first use."""
+        # An engine need not call this class's constructor; threads agree on one.
+        attributes: dict[str, T] = vars(self)
+        return (
+            attributes[name]
+            if name in attributes
+            else attributes.setdefault(name, make())
+        )
+
+    async def close(self) -> None:  # noqa: B027  most hold nothing open
+        """Free everything. Idempotent."""
+
+    # --- arrays that stay. Here for engines that compute in the host's memory, where
+    # nothing has to be moved; one that keeps them elsewhere writes all of these.
+
+    async def put(self, array: Array) -> DeviceBuffer:
+        """Copy an array to the device, to stay. Errors  OutOfMemory …"""
+        return HostBuffer(self, np.array(array, order="C"))
+
+    async def take(self, array: object) -> DeviceBuffer | None:
+        """Copy another library's array to the device, through `__dlpack__`.
+
+        None where it must come by way of the host: also from another device of the
+        same kind. Errors  as `put`.
+        """
+        return None
+
+    async def get(self, buffer: DeviceBuffer) -> Array:
+        """Return the numbers of a device buffer. Read only if they are lent and not
+        copied.
+
+        Errors   DeviceLost, GpuTimeout; GraphError for another engine's.
+        """
+        return require_own_buffer(self, HostBuffer, buffer).array
+
+    def holds(self, buffer: DeviceBuffer) -> bool:
+        """Return True if a buffer lies where this engine can compute with it."""
+        return buffer.engine is self
+
+    async def free(self, buffer: DeviceBuffer) -> None:  # noqa: B027  nothing to free
+        """Free a buffer's memory; not needed after its last reference was dropped."""
+
+    async def part(
+        self, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
+    ) -> DeviceBuffer:
+        """Return the numbers of a buffer from `first` on, in row-major order, as a
+        buffer of that shape.
+
+        They are not moved: a part lasts as long as the whole.
+        """
+        flat = require_own_buffer(self, HostBuffer, buffer).array.reshape(-1)
+        return HostBuffer(self, flat[first : first + prod(shape)].reshape(shape))
+
+    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> object | None:
+        """Return an object with `__dlpack__` over a buffer's memory, or over a copy.
+
+        None where no other library can have it.
+        """
+        array = require_own_buffer(self, HostBuffer, buffer).array
+        return array.copy() if copy else array
+
+    async def run_resident(
+        self, program: Program, feeds: Feeds, keep: Sequence[bool]
+    ) -> list[Array | DeviceBuffer]:
+        """Run a program over host arrays and device buffers; keep some outputs on the
+        device too.
+
+        keep     for each output, in graph order: does it stay?
+        returns  a Resident for each that does; nothing of it is read back
+        """
+        host_feeds = {n: await self._to_host(value) for n, value in feeds.items()}
+        outs = await self.run(program, host_feeds)
+        pairs = zip(outs, keep, strict=True)
+        return [await self.put(out) if stays else out for out, stays in pairs]
+
+    async def repeat(self, program: Program, feeds: Feeds, times: int) -> None:
+        """Run a program `times` times, then wait: the work that a benchmark times.
+
+        Nobody waits in between and no result is handed out.
+        """
+        output_ids = program.plan.graph.outputs
+        for _ in range(times):
+            outputs = await self.run_resident(program, feeds, [True] * len(output_ids))
+        for output in outputs:
+            if isinstance(output, DeviceBuffer) and 0 not in output.shape:
+                await self.get(await self.part(output, 0, (1,)))
+                break
+
+    async def set_param_resident(
+        self, program: Program, name: str, value: DeviceBuffer
+    ) -> None:
+        """Set a param to an array that is on the device already."""
+        await self.set_param(program, name, await self._to_host(value))
+
+    async def _to_host(self, value: Array | DeviceBuffer) -> Array:
+        """Return the numbers of an array or device buffer in the host's memory."""
+        return await self.get(value) if isinstance(value, DeviceBuffer) else value
+
+    async def trips(self) -> LatencyProbes | None:
+        """Return the latency probes of a calibration; None if nothing is submitted or
+        moved.
+        """
+        return None
+
+    def variants_for(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> tuple[str, ...]:
+        """Names of the kernel variants that could run a node, chosen or not."""
+        return ()
+
+    def candidate_variants(
+        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
+    ) -> tuple[str, ...]:
+        """Names of the kernels that may run a node here, for autotuning; the op's own
+        kernel goes by the op's name.
+        """
+        return ()
+
+    def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:  # noqa: B027  has one way each
+        """Choose kernel variants from now on by these autotuning results."""
+
+    def with_variant(self, variant: str) -> Backend:
+        """Return an engine on the same device that uses this kernel variant wherever it
+        fits, and else the kernels that the ops declare; "" means no variant at all.
+        Errors  Unsupported.
+        """
+        raise Unsupported(
+            f"select variant {variant!r} on {self.name}",
+            "this engine has no kernel variants",
+            hint="omit `variant`",
+        )
+
+    def limited(self, limits: Limits) -> Backend:
+        """Return an engine on the same device under stricter limits. Errors
+        Unsupported.
+        """
+        raise Unsupported(
+            f"setting stricter limits on {self.name}",
+            "only wgpu devices support limits",
+            hint="omit `limits`",
+        )
+
+
+def read_only_view(array: Array) -> Array:
+    """Return a view of an array that cannot be written."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def require_own_buffer(engine: Backend, kind: type[R], buffer: DeviceBuffer) -> R:
+    """Return a buffer as the engine's kind. Errors  GraphError for another engine's."""
+    if isinstance(buffer, kind) and engine.holds(buffer):
+        return buffer
+    raise GraphError(
+        f"pass an array to {engine.name}",
+        f"the array is on {buffer.engine.name}",
+        "an engine can only use arrays on its own device",
+        "copy the array to the host and put it on this engine",
+    )
+
+
+def require_own_program(engine: Backend, kind: type[P], program: Program) -> P:
+    """Return a program as its engine's kind. Errors  GraphError for another
+    engine's.
+    """
+    if isinstance(program, kind) and program.engine is engine:
+        return program
+    maker = getattr(program, "engine", None)
+    maker_phrase = "" if maker is None else f", prepared by {maker.name}"
+    raise GraphError(
+        f"run '{program.plan.graph.name}' on {engine.name}",
+        f"the program is of type {type(program).__name__}{maker_phrase}",
+        f"this engine can only run its own {kind.__name__} objects",
+        "run the program on the engine that prepared it",
+    )
+
+
+def released_error(context: str) -> SessionClosed:
+    """Return the error for a program that is run after its `release`."""
+    return SessionClosed(
+        context, "this compiled graph was closed", hint="compile it again"
+    )
+
+
+def as_bytes(array: Array) -> memoryview:
+    """Return the array's bytes in row-major order, without a copy where possible."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).data

@@ -1,0 +1,1 @@
+"""WebGPU engine: plans as WGSL dispatches, run through a GPU port."""

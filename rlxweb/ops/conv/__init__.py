@@ -1,0 +1,1 @@
+"""Convolutions: plain, grouped, transposed and deformable."""

@@ -1,0 +1,1 @@
+"""CPU kernels of convolutions: NumPy, LLVM and WebAssembly."""

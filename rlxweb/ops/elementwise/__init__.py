@@ -1,0 +1,1 @@
+"""Elementwise ops: each result from one element of each operand."""

@@ -1,0 +1,1 @@
+"""Fourier transforms of rows, power spectra, short-time transforms and mel filters."""

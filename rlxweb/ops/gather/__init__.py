@@ -1,0 +1,1 @@
+"""Gather and scatter by index, top-k, and cumulative sums and products."""

@@ -1,0 +1,1 @@
+"""Ops that move data and compute nothing: reshape, transpose, slice, pad, tile."""

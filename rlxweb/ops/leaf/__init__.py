@@ -1,0 +1,1 @@
+"""Leaf ops input, param and constant: their values are supplied, not computed."""

@@ -1,0 +1,1 @@
+"""Linear systems, determinants, triangular systems and Cholesky factors."""

@@ -1,0 +1,1 @@
+"""Matrix products: batched, grouped by expert, low-rank, with bias and activation."""

@@ -1,0 +1,1 @@
+"""CPU kernels of matrix products: LLVM, WebAssembly and web workers."""

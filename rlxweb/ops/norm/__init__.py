@@ -1,0 +1,1 @@
+"""Softmax, layer norm, RMS norm and their fusions with a sum."""

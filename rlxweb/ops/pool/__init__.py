@@ -1,0 +1,1 @@
+"""Pooling: maximum of each window and its index, sum, mean and p-norm."""

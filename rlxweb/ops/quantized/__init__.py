@@ -1,0 +1,1 @@
+"""Quantization, and products and convolutions of quantized operands."""

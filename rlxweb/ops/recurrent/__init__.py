@@ -1,0 +1,1 @@
+"""Recurrent networks and linear recurrences over a sequence."""

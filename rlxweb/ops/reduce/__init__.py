@@ -1,0 +1,1 @@
+"""Reductions over any axes: sum, mean, max, min, prod, argmax and argmin."""

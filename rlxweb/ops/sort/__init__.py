@@ -1,0 +1,1 @@
+"""Sorting, search in sorted rows, and the positions of nonzero elements."""

@@ -1,0 +1,1 @@
+"""Ops on images: resize, grid sampling, RoI align and non-maximum suppression."""

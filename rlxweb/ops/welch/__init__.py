@@ -1,0 +1,1 @@
+"""Welch estimates, segment spectra and the strongest peaks."""

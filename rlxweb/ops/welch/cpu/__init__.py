@@ -1,0 +1,1 @@
+"""CPU kernels of spectral estimates: NumPy and LLVM."""
