@@ -75,116 +75,96 @@ FRAGMENT = re.compile(r"(What|Of|Those|That|So|Who|Whose|Where|How many)\b")
 
 RETIRED: dict[str, str] = {
     "(top level)": (
-        "array_of begun beside forked found from_above given gone hand_down held "
-        "here how kept made may_stop of one own settled stopping telling there told "
-        "wanted whole_file"
-    ),
-    "backends": (
-        "again alike array_of asked begun beside came code_of elsewhere found fours "
-        "given gone held here how in_parts joined joins kept laid least lent lies "
-        "lying made most moved of own recipe recipes resident residents rivals said "
-        "settled tailed taken tape there together told turns wanted way ways "
-        "workshop"
-    ),
-    "calibration": (
-        "again asked begun found given how kept least made most one own resident "
-        "said taken telling there trips wanted way ways worth"
-    ),
-    "choose": (
-        "again asked doing done_again found gone made one others own said settled "
-        "there told wanted way ways works worth"
-    ),
-    "cli": (
-        "again asked begun beside came elsewhere found given gone held how kept "
-        "least made most of one others resident room said taken there together told "
+        "again alike asked beside crew doing elsewhere found given gone held here how "
+        "joined kept made may_stop mended most moved one own pieces room said there "
         "wanted way ways"
     ),
-    "compile": (
+    "batch": (
+        "again alike asked begun crew elsewhere found given gone held here how joined "
+        "made may_stop mended most moved of one own pieces room said taken there "
+        "together told wanted way ways"
+    ),
+    "cli": (
+        "again asked begun beside came elsewhere found given gone held how kept least "
+        "made most of one others resident room said taken there together told wanted "
+        "way ways"
+    ),
+    "codegen": (
+        "again alike array_of asked begun beside came clearance code_of crew doing "
+        "elsewhere found fours from_above given gone held here hired how in_parts "
+        "joined joins kept laid laid_out least lent lies lying made making most moved "
+        "of own pieces recipe recipes resident residents rivals room said settled "
+        "shown tailed taken tape there together told turns wanted way ways workshop"
+    ),
+    "compiler": (
         "asked drop_needless found given held how joined joins kept least lies made "
         "most moved narrowing of one others own said spellings there together told "
         "turns wanted"
     ),
+    "core": (
+        "again array_of asked begun beside code_of crew forked found from_above given "
+        "gone hand_down held here how in_parts joined kept laid laid_out lying made "
+        "may_stop moved of one others own pieces room settled stopping taken telling "
+        "there together told turns wanted whole_file workshop"
+    ),
     "cost": (
-        "found from_above given least most moved one said taken told trips wanted"
+        "elsewhere found from_above given least most moved one own rivals said taken "
+        "told trips wanted"
     ),
-    "dask": (
-        "again alike asked crew doing elsewhere found given gone held here how "
-        "joined made may_stop mended most moved one own pieces room said there "
-        "wanted way ways"
+    "engines": (
+        "again alike array_of asked begun beside came code_of elsewhere found fours "
+        "given gone held here how in_parts joined joins kept laid least lent lies "
+        "lying made most moved of own recipe recipes resident residents rivals said "
+        "settled tailed taken tape there together told turns wanted way ways workshop"
     ),
-    "decision": ("elsewhere found own rivals said ways"),
-    "devices": ("beside found given held kept there wanted"),
     "export": (
-        "came found given held kept least made most of one own room said taken "
-        "telling worth"
+        "asked beside came found given held kept least made most of one own room said "
+        "taken telling worth"
     ),
     "gpu": (
         "again asked awaited_here begun beside books cleared doing found given gone "
         "handed held how kept made may_stop most one pieces room said settled taken "
         "told turns unchecked wanted way"
     ),
-    "graphfile": (
-        "asked doing found given held how least made most of one own room said "
-        "taken there told wanted"
-    ),
-    "host": (
-        "again asked begun code_of crew doing found given gone held here how "
-        "in_parts joined kept laid laid_out least lying most moved of one others "
-        "own pieces room said settled taken there together told turns wanted "
-        "workshop"
-    ),
     "io": (
-        "again array_of asked bare beside found given gone held here how joined "
-        "joins kept knows least lies made most moved of one own room said taken "
-        "there told told_of uneven wanted"
+        "again array_of asked bare beside found given gone held here how joined joins "
+        "kept knows least lies made most moved of one own room said taken there told "
+        "told_of uneven wanted"
     ),
     "ir": (
         "adding again alike array_of asked beside found from_above gone held here "
         "joined kept made most moved needless of one own pulled_back recipe said "
         "spelled taken telling there together told turns uneven wanted"
     ),
-    "jobs": (
-        "again asked begun found given held how joined made most of one others own "
-        "said taken there together told"
-    ),
-    "kernels": (
-        "asked beside found fours joined kept least made most one own pieces recipe "
-        "room together turns wanted"
-    ),
     "live": ("asked begun came doing found made most one own there told told_of"),
-    "machine": (
-        "alike asked begun beside clearance code_of crew doing elsewhere found "
-        "from_above given gone held here hired how joined kept laid least made "
-        "making most moved of others own room said taken tape there together told "
-        "turns wanted way workshop"
-    ),
     "onnx": (
-        "again alike array_of asked beside found given gone held kept least lies "
-        "made most moved of own picking room said staying stays taken there told "
-        "trips turns way ways"
+        "again alike array_of asked beside found given gone held kept least lies made "
+        "most moved of own picking room said staying stays taken there told trips "
+        "turns way ways"
     ),
     "ops": (
-        "again alike asked bare beside combined doing doors found given gone held "
-        "how joined kept least made most moved of own picking pieces pulled_back "
-        "put_back recipe remapped room said spelled taken telling there together "
-        "told turns wanted ways"
+        "again alike array_of asked bare begun beside came clearance code_of crew "
+        "doing doors elsewhere found fours from_above given gone held here hired how "
+        "in_parts joined joins laid laid_out least lent lies lying making most moved "
+        "of own picking pieces pulled_back put_back recipes remapped resident "
+        "residents rivals room said settled shown spelled tailed taken tape telling "
+        "there together told turns wanted way ways workshop"
     ),
-    "pages": ("asked beside doing given one room"),
     "plot": (
         "array_of asked beside doing least most of one own room said settled taken "
         "way ways"
     ),
-    "recipes": (
-        "again beside found fours given gone held here how laid least lies made "
-        "most moved of one others own room shown taken there together turns wanted "
-        "ways"
-    ),
     "results": ("beside doing found from_above kept most one own room said there told"),
     "rlx": ("doing found given how made one own way"),
     "runtime": (
-        "again array_of awaited_here begun done_again found given gone kept knows "
-        "lent lying made moved one own said settled staying stays taken there told "
-        "wanted way ways"
+        "again array_of awaited_here begun done_again found given gone held kept "
+        "knows least lent lying made most moved of one own room said settled staying "
+        "stays taken there told wanted way ways"
+    ),
+    "select": (
+        "again asked begun beside doing done_again found given gone held how kept "
+        "least made most one own resident said settled taken telling there told trips "
+        "wanted way ways works worth"
     ),
     "signal": (
         "again alike array_of average_held average_there awaited_here begun beside "
@@ -197,13 +177,9 @@ RETIRED: dict[str, str] = {
         "joined least made most moved of own resident there told told_of wanted way "
         "ways"
     ),
-    "tracing": (
-        "alike array_of asked awaited_here found gone held_call how joined kept "
-        "least made most of one own said settled spelled stays there told wanted "
-        "way"
-    ),
-    "training": (
-        "asked begun doing found given how made most moved of one said wanted"
+    "trace": (
+        "alike array_of asked awaited_here begun found gone held_call how joined kept "
+        "made most of one own said settled spelled stays there wanted way"
     ),
 }
 """Former names, by package: each had another meaning for every module that used it."""
