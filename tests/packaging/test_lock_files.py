@@ -278,7 +278,7 @@ def test_dev_installs_unlocked_versions_on_request(checkout: Path) -> None:
     assert any("--require-hashes" in line for line in run_dev(checkout)[1])
 
 
-TASK = "test tests/unit/test_lru_cache.py"
+TASK = "test tests/unit/core/test_lru_cache.py"
 PYTEST_LOGGING = """
 case "$*" in *pytest*) echo "$*" >>"$LOG" ;; esac
 """

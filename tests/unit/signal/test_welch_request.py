@@ -11,7 +11,7 @@ from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.ops.welch.parameters import segment_count
 from rlxweb.ops.welch.spec import sample_dtype
 from rlxweb.signal.welch_request import WelchRequest
-from tests.unit.host.welch_spec_factory import resolve_spec
+from tests.unit.ops.welch_spec_factory import resolve_spec
 
 
 def test_defaults_are_scipys() -> None:
