@@ -14,10 +14,13 @@ from rlxweb.core.lazy_names import load_published, publish_names, published_name
 publish_names(
     __name__,
     {
+        "rlxweb.batch.cluster.cluster_clients": "local",
         "rlxweb.batch.cluster.device_shares": "Decisions LazyDecisions Share decisions",
         "rlxweb.batch.cluster.graphs": "run",
         "rlxweb.batch.cluster.peaks": "GatheredPeaks LazyPeaks welch_peaks",
+        "rlxweb.batch.cluster.recordings": "spread",
         "rlxweb.batch.cluster.spectra": "welch",
+        "rlxweb.batch.settings": "Settings",
     },
 )
 
