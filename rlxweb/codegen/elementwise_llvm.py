@@ -53,7 +53,7 @@ def wgsl_library_for(uses: tuple[str, ...]) -> WgslLibrary:
     functions: dict[str, WgslFunction] = {}
     records: dict[str, tuple[str, ...]] = {}
     for name in resolve_includes(uses):
-        part = parse_library(load_shader_text(f"include/{name}"))
+        part = parse_library(load_shader_text(name))
         functions |= part.functions
         records |= part.structs
     return WgslLibrary(functions, records)

@@ -1,4 +1,4 @@
-"""Generate WGSL modules: load `shaders/*.wgsl` and write the prelude that precedes
+"""Generate WGSL modules: load `shaders/*/*.wgsl` and write the prelude that precedes
 them.
 
 The prelude declares bindings, the uniform record and the `ldN`/`stN` functions, so that
@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from rlxweb.core.errors import GraphError
@@ -38,23 +39,37 @@ ALIAS_SCALARS = {"F": "f32", "I": "i32", "U": "u32", "B": "bool"}
 TYPE_ALIASES = {dtype: computed[0].upper() for dtype, computed in COMPUTE_TYPES.items()}
 
 
+@cache
+def _shader_files() -> Mapping[str, Traversable]:
+    """Return every `shaders/FAMILY/NAME.wgsl` by its NAME, which no two files share: of
+    the package (wheels), else of the folder beside it (a checkout).
+    """
+    folder: Traversable = resources.files("rlxweb") / "shaders"
+    if not folder.is_dir():
+        folder = Path(__file__).resolve().parents[2] / "shaders"
+    return {
+        file.name.removesuffix(".wgsl"): file
+        for family in folder.iterdir()
+        if family.is_dir()
+        for file in family.iterdir()
+        if file.name.endswith(".wgsl")
+    }
+
+
 @lru_cache(maxsize=256)
 def load_shader_text(name: str) -> str:
-    """Return the text of `shaders/NAME.wgsl`: inside the package first (wheels), then
-    beside it (a checkout or an editable install).
+    """Return the text of `shaders/FAMILY/NAME.wgsl`, of whichever family.
 
     Errors   GraphError when there is no such file.
     """
-    packaged_path = resources.files("rlxweb") / "shaders" / f"{name}.wgsl"
-    checkout_path = Path(__file__).resolve().parents[2] / "shaders" / f"{name}.wgsl"
-    for path in (packaged_path, checkout_path):
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-    raise GraphError(
-        f"shader '{name}'",
-        f"no file shaders/{name}.wgsl in the package or the checkout",
-        hint="use the name of a file in shaders/, or pass the WGSL text as `source`",
-    )
+    file = _shader_files().get(name)
+    if file is None:
+        raise GraphError(
+            f"shader '{name}'",
+            f"no folder of shaders/ has a file {name}.wgsl",
+            hint="use the name of a file there, or pass the WGSL text as `source`",
+        )
+    return file.read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,9 +277,7 @@ def build_module(dispatch: KernelDispatch, bindings: Sequence[StorageBinding]) -
         "fn item_of(wid: vec3<u32>, nwg: vec3<u32>, lid: u32) -> u32 "
         f"{{ return {ITEM_INDEX_WGSL[dispatch.item_unit]}; }}"
     )
-    lines += [
-        load_shader_text(f"include/{name}") for name in resolve_includes(dispatch.uses)
-    ]
+    lines += [load_shader_text(name) for name in resolve_includes(dispatch.uses)]
     body = (
         dispatch.source
         if dispatch.source is not None
@@ -285,7 +298,7 @@ def resolve_includes(names: Sequence[str]) -> list[str]:
     def add_include(name: str) -> None:
         if name in includes:
             return
-        match = _NEEDS_LINE.search(load_shader_text(f"include/{name}"))
+        match = _NEEDS_LINE.search(load_shader_text(name))
         for need in match.group(1).split(",") if match else ():
             add_include(need.strip())
         includes.append(name)

@@ -47,10 +47,10 @@ STDLIB_ZIP = next(path for path in sys.path if path.endswith(".zip"))
 SCRATCH_FILE = Path("/tmp/source.py")
 FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is built
 DATACLASS_CODE_FILE = "rlxweb_dataclasses.marshal"
-DEVICE_MODULES = ("backends.webgpu", "devices.availability", "gpu.browser_port")
+DEVICE_MODULES = ("engines.webgpu.engine", "select.availability", "gpu.browser_port")
 DEMO_MODULES = (
-    "calibration.engine_calibration_lookup",
-    "devices.device_and_adapter",
+    "select.calibration.engine_calibration_lookup",
+    "select.device_and_adapter",
     "io",
     "smoke.suite",
     "smoke.verdict",

@@ -197,7 +197,7 @@ def _shader_name(source: str) -> str:
 @cache
 def _shader_files() -> Mapping[str, str]:
     folder = Path(__file__).resolve().parents[2] / "shaders"
-    return {path.stem: path.read_text("utf-8") for path in folder.glob("*.wgsl")}
+    return {path.stem: path.read_text("utf-8") for path in folder.glob("*/*.wgsl")}
 
 
 def composed_from(op: Op) -> tuple[str, ...]:

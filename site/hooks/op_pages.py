@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from pathlib import Path
 
 import op_facts
 from docstring_to_markdown import escape_markdown
@@ -21,6 +22,7 @@ from rlxweb.ir.lowering import Kernel
 from rlxweb.ir.op import REQUIRED, Attr, Op, registry
 from rlxweb.ops import FAMILIES
 
+SHADERS = Path(__file__).resolve().parents[2] / "shaders"
 _LOWERING_LABELS = {
     "Expr": "expression, fuses",
     "View": "view, moves no data",
@@ -264,7 +266,7 @@ def _expression_text(op: Op) -> list[str]:
         paragraphs.append(
             "It calls these functions, as the built-in ones of WGSL guarantee less:"
         )
-        paragraphs += [_shader_listing(f"include/{name}") for name in uses]
+        paragraphs += [_shader_listing(name) for name in uses]
     return paragraphs
 
 
@@ -326,9 +328,10 @@ def _shader_listings(variants: Sequence[GpuVariant]) -> list[str]:
 
 def _shader_listing(name: str) -> str:
     """Source of a shader in a collapsible block."""
+    path = next(SHADERS.glob(f"*/{name}.wgsl")).relative_to(SHADERS).as_posix()
     body = f"```wgsl\n{load_shader_text(name).rstrip()}\n```"
     indented = "\n".join(f"    {line}" if line else "" for line in body.split("\n"))
-    return f'??? abstract "shaders/{name}.wgsl"\n\n{indented}'
+    return f'??? abstract "shaders/{path}"\n\n{indented}'
 
 
 def _op_links(names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from tests.packaging.conftest import BuildArtifacts, InstalledEnvironment
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 SHADERS = sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("shaders/**/*.wgsl"))
-KERNELS = sorted(p.stem for p in ROOT.glob("shaders/*.wgsl"))
+KERNELS = sorted(p.stem for p in ROOT.glob("shaders/*/*.wgsl"))
 
 
 def wheel_contents(wheel: Path) -> dict[str, bytes]:

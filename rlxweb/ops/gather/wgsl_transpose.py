@@ -24,7 +24,8 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types, registry
 
-# shaders/transpose_tiles.wgsl: side of a tile, its cells with padding, invocations.
+# shaders/layout/transpose_tiles.wgsl: side of a tile, its cells with padding,
+# invocations.
 TILE_SIDE, TILE_CELLS, WORKGROUP_SIZE = 32, 32 * 33, 256
 BATCH_AXES = 2
 _SCALARS = {DType.F16: "f32", DType.F32: "f32", DType.I32: "i32", DType.U32: "u32"}

@@ -37,8 +37,8 @@ ACTIVATIONS = ("gelu", "gelu_approx", "silu", "relu", "sigmoid", "tanh")
 
 # Batch axes of the shader; a product with more becomes several calls.
 MAX_BATCH_AXES = 3
-# One invocation's tile in shaders/matmul.wgsl; below THIN rows it would mostly compute
-# its last row again, so matmul_thin.wgsl takes one row each.
+# One invocation's tile in shaders/matmul/matmul.wgsl; below THIN rows it would mostly
+# compute its last row again, so matmul_thin.wgsl takes one row each.
 TILE_ROWS, TILE_COLUMNS, MIN_TILED_ROWS = 8, 4, 4
 # Elements of a product up to which an adapter on the CPU had better do what follows it
 # tile by tile: 0.86 to 0.99 of the time of two passes, 1.02 to 1.10 at 1,048,576.
@@ -132,8 +132,8 @@ def _matmul_loops(
 
 
 def plan_matmul(inputs: Types, out: TensorType, attrs: Attrs) -> KernelPlan:
-    """Plan one dispatch of shaders/matmul.wgsl, or several when there are many batch
-    axes.
+    """Plan one dispatch of shaders/matmul/matmul.wgsl, or several when there are many
+    batch axes.
     """
     is_transposed = attrs.get(TRANSPOSED_ATTR, (False, False))
     loops = _matmul_loops(inputs[0].shape, inputs[1].shape, out.shape, is_transposed)

@@ -16,7 +16,7 @@ from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ops.reduce.wgsl import compute_scalar
 
-# One workgroup's tile in shaders/matmul_tiled.wgsl and the invocations it needs.
+# One workgroup's tile in shaders/matmul/matmul_tiled.wgsl and the invocations it needs.
 TILE_SIDE, SLICE_DEPTH, WORKGROUP_SIZE = 32, 16, 64
 
 

@@ -1,9 +1,10 @@
 """Kernel plans of reductions: which passes, over which strides.
 
-A dense tensor is seen as groups of kept and of reduced axes; `shaders/reduce.wgsl`
-walks any mix of them, so nothing is transposed. A long reduction of few outputs runs
-in stages: many lanes sum interleaved elements, then the lanes are reduced in turn,
-which is fast and, being pairwise in large, accurate. Pure arithmetic; knows no op.
+A dense tensor is seen as groups of kept and of reduced axes;
+`shaders/reduce/reduce.wgsl` walks any mix of them, so nothing is transposed. A long
+reduction of few outputs runs in stages: many lanes sum interleaved elements, then the
+lanes are reduced in turn, which is fast and, being pairwise in large, accurate. Pure
+arithmetic; knows no op.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WgslScalar = Literal["f32", "i32", "u32"]
 ReductionKind = Literal["sum", "prod", "max", "min"]
 
 REDUCTION_KINDS: tuple[ReductionKind, ...] = ("sum", "prod", "max", "min")
-"""Reduction kinds in the order of the codes of shaders/include/combine.wgsl."""
+"""Reduction kinds in the order of the codes of shaders/reduce/combine.wgsl."""
 # Elements one invocation takes before another one is worth starting.
 _ELEMENTS_PER_INVOCATION = 128
 # Invocations beyond which more lanes bring nothing.

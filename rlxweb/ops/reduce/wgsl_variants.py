@@ -33,7 +33,7 @@ from rlxweb.ops.reduce.wgsl import (
     group_axes,
 )
 
-# shaders/reduce_lines.wgsl has room for so many invocations.
+# shaders/reduce/reduce_lines.wgsl has room for so many invocations.
 WORKGROUP_SIZE = 256
 MIN_ROW_LENGTH = 32
 """Minimum row length; shorter rows are left to one invocation each."""

@@ -23,7 +23,7 @@ from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.ops.reduce.wgsl import compute_scalar
 
-# shaders/topk_group.wgsl has room for so many invocations and candidates.
+# shaders/sort/topk_group.wgsl has room for so many invocations and candidates.
 MAX_WORKGROUP_SIZE, MAX_CANDIDATES = 256, 1024
 SHARED_BYTES = 8 * (MAX_WORKGROUP_SIZE + MAX_CANDIDATES) + 12
 MIN_WORKGROUP_SIZE = 32

@@ -123,13 +123,13 @@ def test_uniform_fields_list_everything_once() -> None:
 
 def test_includes_bring_what_they_need_once_and_first() -> None:
     """A file's `// needs:` lines are resolved, and each include appears once."""
-    lines = re.findall(r"^// needs: (.+)$", load_shader_text("include/sigmoid"), re.M)
+    lines = re.findall(r"^// needs: (.+)$", load_shader_text("sigmoid"), re.M)
     needed = [name.strip() for line in lines for name in line.split(",")]
     text = build_module(
         make_dispatch(uses=("sigmoid", "erf", "sigmoid")), [READ, WRITE]
     )
     for name in ["sigmoid", "erf", *needed]:
-        assert text.count(load_shader_text(f"include/{name}")) == 1
+        assert text.count(load_shader_text(name)) == 1
     assert text.endswith(BODY)
 
 
