@@ -12,8 +12,16 @@ _COORDINATE = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 _TEXT_ELEMENT = re.compile(r"<text\b[^>]*>(.*?)</text>", re.DOTALL)
 _CREATOR = re.compile(r"<dc:title>(.*?)</dc:title>")
 _EMBEDDED_IMAGE = re.compile(r'"data:image/png;base64,[^"]*"')
+_PATH_POINTS = re.compile(r'(?<=\bd=")[^"]*')
+_HASHED_ID = re.compile(r"\b[mp][0-9a-f]{10}\b")
+"""Id that matplotlib gives a marker or a clip path by hashing its coordinates."""
 _MAX_SHIFT = 1.5
 """Largest allowed move of a point, in pixels."""
+_MAX_POINT_COUNT_RATIO = 1.05
+"""Largest allowed ratio of the points of two paths that are drawn alike.
+
+Where a line is nearly straight, rounding decides which points matplotlib leaves out.
+"""
 
 
 def outputs_match(printed: str, shown: str) -> bool:
@@ -70,9 +78,55 @@ def picture_difference(old: str, new: str) -> str:
     if _CREATOR.findall(old) != _CREATOR.findall(new):
         return ""
     old, new = (_EMBEDDED_IMAGE.sub('"image"', svg) for svg in (old, new))
+    old, new = map(_number_ids, (old, new))
+    old_paths, new_paths = _PATH_POINTS.findall(old), _PATH_POINTS.findall(new)
+    old, new = (_PATH_POINTS.sub("", svg) for svg in (old, new))
     if _COORDINATE.sub("0", old) != _COORDINATE.sub("0", new):
         return "its elements differ"
-    pairs = zip(_COORDINATE.findall(old), _COORDINATE.findall(new), strict=True)
-    if any(abs(float(a) - float(b)) > _MAX_SHIFT for a, b in pairs):
+    if not _close(_coordinates(old), _coordinates(new)):
         return "its coordinates differ"
+    if not all(map(_paths_match, old_paths, new_paths)):
+        return "its paths differ"
     return ""
+
+
+def _number_ids(svg: str) -> str:
+    """Replace hashed ids by their order of appearance."""
+    order: dict[str, str] = {}
+    return _HASHED_ID.sub(lambda m: order.setdefault(m[0], f"id{len(order)}"), svg)
+
+
+def _coordinates(svg: str) -> list[float]:
+    return [float(number) for number in _COORDINATE.findall(svg)]
+
+
+def _close(old: list[float], new: list[float]) -> bool:
+    """Tell whether numbers agree one by one within the largest allowed move."""
+    # Of what is no coordinate, such as part of an id, a difference may be no number.
+    return len(old) == len(new) and not any(
+        abs(a - b) > _MAX_SHIFT for a, b in zip(old, new, strict=True)
+    )
+
+
+def _paths_match(old: str, new: str) -> bool:
+    """Tell whether two paths go through the same points, or the same box with nearly as
+    many points.
+    """
+    old_numbers, new_numbers = _coordinates(old), _coordinates(new)
+    if len(old_numbers) == len(new_numbers):
+        return _close(old_numbers, new_numbers)
+    counts = sorted((len(old_numbers), len(new_numbers)))
+    boxes = [
+        [
+            *numbers[:2],
+            *numbers[-2:],
+            *(f(numbers[k::2]) for k in (0, 1) for f in (min, max)),
+        ]
+        for numbers in (old_numbers, new_numbers)
+        if len(numbers) >= 4
+    ]
+    return (
+        len(boxes) == 2
+        and counts[1] <= _MAX_POINT_COUNT_RATIO * counts[0]
+        and _close(*boxes)
+    )

@@ -36,6 +36,7 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferUsage, Command
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.graph import Graph
+from rlxweb.ops.kernel_variant import KernelTable
 from rlxweb.runtime.input_validation import validate_array, validate_feeds
 
 Array = npt.NDArray[Any]
@@ -233,11 +234,11 @@ def engine(
     if isinstance(request, str):
         backend = run_blocking(ARRAY_LIBRARIES[request]("cpu"))
         if not variants:
-            backend.variants = ()
+            backend.kernels = KernelTable()
         return Engine(" ".join([backend.name, *name_parts]), backend, optimise)
     if limits is not None:
         name_parts.append("shrunk")
-    backend_options: dict[str, Any] = {} if variants else {"variants": (), "copies": ()}
+    backend_options: dict[str, Any] = {} if variants else {"variants": ()}
     backend = adapter_backend(request, limits, **backend_options)
     return Engine(" ".join([backend.name, *name_parts]), backend, optimise)
 

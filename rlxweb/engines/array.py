@@ -53,7 +53,7 @@ from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Compose, Leaf
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.verify import result_type_error
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelTable, KernelVariant, select_kernel
 
 _SMALL_BYTES: Final = 1 << 12
 """Values below this size are kept to the end of the run."""
@@ -136,7 +136,7 @@ class ArrayBackend(LibraryArrayBackend):
         to_host: Callable[[Any], Array],
         copied: Callable[[Any], LibraryArray] | None = None,
         from_dlpack: Callable[[object], LibraryArray] | None = None,
-        variants: Sequence[ArrayVariant] = (),
+        variants: Sequence[KernelVariant] = (),
         around: Callable[[], AbstractContextManager[Any]] = ignore_float_errors,
         why_lost: Callable[[], str] = str,
         room: float = inf,
@@ -149,7 +149,7 @@ class ArrayBackend(LibraryArrayBackend):
         self._to_device, self._copy_to_host = partial(upload_array, to_device), to_host
         self._copy_array = copied or partial(xp.asarray, copy=True)
         self._from_dlpack = from_dlpack
-        self.variants = tuple(variants)
+        self.kernels = KernelTable(variants)
         self._library_context, self._loss_reason, self._max_array_bytes = (
             around,
             why_lost,
@@ -242,10 +242,23 @@ class ArrayBackend(LibraryArrayBackend):
 
     def _node_function(self, graph: Graph, node: Node) -> Callable[..., LibraryArray]:
         types = tuple(graph.node(i).type for i in node.inputs)
-        for variant in self.variants if node.type.numel else ():
-            if variant.op == node.op and variant.can_run(types, node.type, node.attrs):
-                return variant.function_for_node(types, node.type, node.attrs)
         op = registry.get(node.op)
+
+        def fit(variant: KernelVariant | None) -> Callable[..., LibraryArray] | None:
+            if variant is None:
+                return self._reference_function(op, node)
+            function: Callable[..., LibraryArray] | None = variant.build(
+                types, node.type, node.attrs
+            )
+            return function
+
+        ordered = self.kernels.ordered(node.op, types) if node.type.numel else (None,)
+        function = select_kernel(ordered, types, node.type, node.attrs, fit)
+        assert function is not None  # the reference fits
+        return function
+
+    def _reference_function(self, op: Op, node: Node) -> Callable[..., LibraryArray]:
+        """Return the op's own function (attrs, *arrays) → array."""
         if op.has_trait("custom"):
             return partial(call_custom_reference, op.reference, self._xp)
         if not node.type.numel and op.guard is None:
@@ -269,21 +282,18 @@ class ArrayBackend(LibraryArrayBackend):
     def variants_for(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
-        variants = (candidate for candidate in self.variants if candidate.op == op.name)
         return tuple(
-            candidate.name
-            for candidate in variants
-            if candidate.can_run(inputs, out, attrs)
+            variant.name
+            for variant in self.kernels.for_op(op.name)
+            if variant.can_run(inputs, out, attrs)
         )
 
     def with_variant(self, variant: str) -> Backend:
-        variants = tuple(
-            candidate for candidate in self.variants if candidate.name == variant
-        )
+        variants = self.kernels.with_name(variant)
         if not variants:
             return super().with_variant(variant)
         engine = copy(self)
-        engine.variants = variants
+        engine.kernels = KernelTable(variants)
         return engine
 
     async def prepare_sharing_params(self, plan: Plan, other: Program) -> ArrayProgram:

@@ -13,7 +13,7 @@ from typing import Any
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape_arithmetic import normalize_axis
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 from rlxweb.ops.welch.op import power_peaks_reference, welch_power_reference
 from rlxweb.ops.welch.parameters import frame_count
 
@@ -42,7 +42,9 @@ def is_plain_attention(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return heads_match and shapes_match and mask_fits and k.shape == q.shape
 
 
-def frame_view_variants(xp: Any, frame_view: FrameFunction) -> tuple[ArrayVariant, ...]:
+def frame_view_variants(
+    xp: Any, frame_view: FrameFunction
+) -> tuple[KernelVariant, ...]:
     """Return variants of frames, Welch estimates and their peaks over frames that are
     views.
     """
@@ -61,9 +63,13 @@ def frame_view_variants(xp: Any, frame_view: FrameFunction) -> tuple[ArrayVarian
         return power_peaks_reference(xp, attrs, power(attrs, x, window))
 
     return (
-        ArrayVariant("frame, a view", "frame", None, frame),
-        ArrayVariant("welch_power, frames are views", "welch_power", None, power),
-        ArrayVariant(
-            "welch_row_peaks, frames are views", "welch_row_peaks", None, row_peaks
+        KernelVariant("frame, a view", "frame", for_every_node(frame)),
+        KernelVariant(
+            "welch_power, frames are views", "welch_power", for_every_node(power)
+        ),
+        KernelVariant(
+            "welch_row_peaks, frames are views",
+            "welch_row_peaks",
+            for_every_node(row_peaks),
         ),
     )

@@ -40,17 +40,14 @@ from rlxweb.engines.protocol import CPU_ENGINE
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
-from rlxweb.ops.attention.cpu import ATTENTION_VARIANTS as ATTENTION
 from rlxweb.ops.attention.cpu import attention_kernels
 from rlxweb.ops.attention.cpu import (
     prefers_fused_attention as joins_compiled,
 )
-from rlxweb.ops.attention.wasm import ATTENTION_VARIANTS as ATTENTION_IN_THE_TAB
 from rlxweb.ops.attention.wasm import should_fuse_attention as joins_in_the_tab
-from rlxweb.ops.conv.cpu.native import CONV_VARIANTS as CONVOLUTIONS
 from rlxweb.ops.conv.cpu.native import conv_kernels
 from rlxweb.ops.conv.cpu.native_phase_split import phase_kernels
-from rlxweb.ops.matmul.cpu.epilogue import MATMUL_VARIANTS as PRODUCTS
+from rlxweb.ops.kernel_variant import KernelVariant, load_kernels
 from rlxweb.ops.matmul.cpu.epilogue import (
     EpilogueCall,
     MatmulCall,
@@ -60,34 +57,15 @@ from rlxweb.ops.matmul.cpu.epilogue import (
 from rlxweb.ops.matmul.cpu.native import matmul_kernels
 from rlxweb.ops.matmul.cpu.wasm import WasmMatmul
 from rlxweb.ops.matmul.cpu.wasm_on_web_workers import (
-    SHARED_MATMUL_VARIANTS,
     SharedMatmul,
     shared_region_cache,
 )
-from rlxweb.ops.norm.cpu import SOFTMAX_NORM_VARIANTS as LINES
 from rlxweb.ops.norm.cpu import softmax_norm_kernels
-from rlxweb.ops.norm.wasm import SOFTMAX_NORM_VARIANTS as IN_THE_TAB
-from rlxweb.ops.numpy_op_variants import NUMPY_VARIANTS, ArrayVariant
-from rlxweb.ops.pool.cpu import POOL_VARIANTS as POOLS
-from rlxweb.ops.recurrent.cpu import RECURRENCE_VARIANTS as RECURRENCES
 from rlxweb.ops.recurrent.cpu import RecurrenceCall, recurrence_kernels
-from rlxweb.ops.reduce.cpu import REDUCTION_VARIANTS as REDUCTIONS
 from rlxweb.ops.reduce.cpu import reduction_kernels
 
-_NATIVE_VARIANTS: Final = (
-    *IN_THE_TAB,
-    *ATTENTION_IN_THE_TAB,
-    *SHARED_MATMUL_VARIANTS,
-    *LINES,
-    *ATTENTION,
-    *PRODUCTS,
-    *CONVOLUTIONS,
-    *POOLS,
-    *REDUCTIONS,
-    *RECURRENCES,
-    *NUMPY_VARIANTS,
-)
-CPU_VARIANTS: Final = (*_NATIVE_VARIANTS, *float16_variants(_NATIVE_VARIANTS))
+_OP_KERNELS: Final = load_kernels("cpu")
+CPU_VARIANTS: Final = (*_OP_KERNELS, *float16_variants(_OP_KERNELS))
 """Kernel variants of the CPU: compiled code first, then efficient NumPy."""
 JIT_CACHES: Final = (
     region_kernels,
@@ -137,7 +115,7 @@ class CpuBackend(ArrayBackend):
 
     target = array_target("NumPy", frozenset(DType))
 
-    def __init__(self, variants: Sequence[ArrayVariant] = CPU_VARIANTS) -> None:
+    def __init__(self, variants: Sequence[KernelVariant] = CPU_VARIANTS) -> None:
         adapter, api, driver = CPU_ENGINE
         super().__init__(
             np,
@@ -170,7 +148,7 @@ class CpuBackend(ArrayBackend):
             if isinstance(function, MatmulCall | RecurrenceCall | WasmMatmul):
                 function.is_weight = _is_weight(plan.graph, call.inputs[1])
         if (
-            self.variants
+            self.kernels
             and native_program_kernels.is_enabled
             and not native_program_kernels.disabled_reason
         ):
@@ -227,7 +205,7 @@ class CpuBackend(ArrayBackend):
         The references define what is right.
         """
         nodes = [graph.node(i) for i in step.nodes]
-        if not self.variants or not all(registry.is_builtin(node.op) for node in nodes):
+        if not self.kernels or not all(registry.is_builtin(node.op) for node in nodes):
             return None
         functions = [self._node_function(graph, node) for node in nodes]
         by_numpy = NumpyRegion(graph, nodes, functions, step.reads)

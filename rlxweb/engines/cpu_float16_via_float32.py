@@ -25,7 +25,7 @@ from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant
 
 Array = NDArray[Any]
 _MIN_THREADED_ELEMENTS: Final = 1 << 17
@@ -36,15 +36,14 @@ _TASKS_PER_THREAD: Final = 4
 _FLOAT16_OPS: Final = ("matmul", "conv", "conv_transpose", "lstm", "gru", "rnn")
 
 
-def float16_variants(variants: Sequence[ArrayVariant]) -> tuple[ArrayVariant, ...]:
+def float16_variants(variants: Sequence[KernelVariant]) -> tuple[KernelVariant, ...]:
     """Return a float16 variant for each op that has float32 variants among these."""
     return tuple(
-        ArrayVariant(
+        KernelVariant(
             f"{op}, of halves in float32",
             op,
-            partial(_is_supported, candidates),
             partial(_plan, candidates),
-            is_planned=True,
+            partial(_is_supported, candidates),
         )
         for op in _FLOAT16_OPS
         if (candidates := [variant for variant in variants if variant.op == op])
@@ -60,8 +59,8 @@ def _widened_type(tensor_type: TensorType) -> TensorType:
 
 
 def _matching_variant(
-    variants: Sequence[ArrayVariant], inputs: Types, out: TensorType, attrs: Attrs
-) -> ArrayVariant | None:
+    variants: Sequence[KernelVariant], inputs: Types, out: TensorType, attrs: Attrs
+) -> KernelVariant | None:
     widened_inputs = tuple(map(_widened_type, inputs))
     return next(
         (
@@ -74,18 +73,18 @@ def _matching_variant(
 
 
 def _is_supported(
-    variants: Sequence[ArrayVariant], inputs: Types, out: TensorType, attrs: Attrs
+    variants: Sequence[KernelVariant], inputs: Types, out: TensorType, attrs: Attrs
 ) -> bool:
     is_float16 = out.dtype is DType.F16
     return is_float16 and _matching_variant(variants, inputs, out, attrs) is not None
 
 
 def _plan(
-    variants: Sequence[ArrayVariant], inputs: Types, out: TensorType, attrs: Attrs
+    variants: Sequence[KernelVariant], inputs: Types, out: TensorType, attrs: Attrs
 ) -> Callable[..., Array]:
     variant = _matching_variant(variants, inputs, out, attrs)
     assert variant is not None  # the gate asked
-    function = variant.function_for_node(
+    function = variant.build(
         tuple(map(_widened_type, inputs)), _widened_type(out), attrs
     )
 

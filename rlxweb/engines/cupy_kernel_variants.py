@@ -17,7 +17,7 @@ from rlxweb.engines.array_kernel_variants import is_float_along_last_axis
 from rlxweb.engines.cupy_kernels import MAX_BLOCK_THREADS, cuda_source
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 from rlxweb.ops.welch.parameters import (
     WelchParameters,
     centred_ramp,
@@ -38,7 +38,7 @@ _FLOATS = (DType.F32, DType.F64)
 
 def cupy_variants(
     cupy: Any, make_module: Callable[..., Any]
-) -> tuple[ArrayVariant, ...]:
+) -> tuple[KernelVariant, ...]:
     """Return the kernel variants for CuPy's arrays.
 
     make_module  `cupy.RawModule` with the flags of the compiler put in
@@ -46,31 +46,45 @@ def cupy_variants(
     row_kernels = _CudaRowKernels(cupy, make_module)
     welch = _CudaWelch(cupy, make_module)
     return (
-        ArrayVariant("frame, a strided view", "frame", None, welch.frame),
-        ArrayVariant("welch_power, cuFFT", "welch_power", _is_float, welch.power),
-        ArrayVariant(
-            "welch_row_peaks, cuFFT", "welch_row_peaks", _has_few_peaks, welch.peaks
+        KernelVariant("frame, a strided view", "frame", for_every_node(welch.frame)),
+        KernelVariant(
+            "welch_power, cuFFT", "welch_power", for_every_node(welch.power), _is_float
         ),
-        ArrayVariant(
+        KernelVariant(
+            "welch_row_peaks, cuFFT",
+            "welch_row_peaks",
+            for_every_node(welch.peaks),
+            _has_few_peaks,
+        ),
+        KernelVariant(
             "power_peaks, block a row",
             "power_peaks",
+            for_every_node(row_kernels.top_pairs),
             _has_few_peaks,
-            row_kernels.top_pairs,
         ),
-        ArrayVariant(
-            "topk, block a row", "topk", _has_few_indices, row_kernels.top_indices
+        KernelVariant(
+            "topk, block a row",
+            "topk",
+            for_every_node(row_kernels.top_indices),
+            _has_few_indices,
         ),
-        ArrayVariant(
-            "softmax, block a row", "softmax", _has_long_rows, row_kernels.softmax
+        KernelVariant(
+            "softmax, block a row",
+            "softmax",
+            for_every_node(row_kernels.softmax),
+            _has_long_rows,
         ),
-        ArrayVariant(
+        KernelVariant(
             "layer_norm, block a row",
             "layer_norm",
+            for_every_node(row_kernels.layer_norm),
             _has_long_rows,
-            row_kernels.layer_norm,
         ),
-        ArrayVariant(
-            "rms_norm, block a row", "rms_norm", _has_long_rows, row_kernels.rms_norm
+        KernelVariant(
+            "rms_norm, block a row",
+            "rms_norm",
+            for_every_node(row_kernels.rms_norm),
+            _has_long_rows,
         ),
     )
 

@@ -14,10 +14,10 @@ from rlxweb.engines.array_kernel_variants import (
     is_plain_attention,
 )
 from rlxweb.ir.op import Attrs
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 
 
-def mlx_variants(mx: Any, xp: Any) -> tuple[ArrayVariant, ...]:
+def mlx_variants(mx: Any, xp: Any) -> tuple[KernelVariant, ...]:
     """Return the variants for arrays of the namespace `xp`."""
 
     def frame_signal(x: Any, size: int, hop: int, count: int) -> Any:
@@ -41,8 +41,16 @@ def mlx_variants(mx: Any, xp: Any) -> tuple[ArrayVariant, ...]:
 
     return (
         *frame_view_variants(xp, frame_signal),
-        ArrayVariant(
-            "rms_norm, mx.fast", "rms_norm", is_float_along_last_axis, rms_norm
+        KernelVariant(
+            "rms_norm, mx.fast",
+            "rms_norm",
+            for_every_node(rms_norm),
+            is_float_along_last_axis,
         ),
-        ArrayVariant("attention, mx.fast", "attention", is_plain_attention, attention),
+        KernelVariant(
+            "attention, mx.fast",
+            "attention",
+            for_every_node(attention),
+            is_plain_attention,
+        ),
     )

@@ -14,10 +14,10 @@ from rlxweb.engines.array_kernel_variants import (
 )
 from rlxweb.ir.op import Attrs
 from rlxweb.ops.conv.array_library import torch_convolution
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 
 
-def torch_variants(torch: Any, xp: Any) -> tuple[ArrayVariant, ...]:
+def torch_variants(torch: Any, xp: Any) -> tuple[KernelVariant, ...]:
     """Return the variants for tensors of the namespace `xp`."""
     functions = torch.nn.functional
 
@@ -32,11 +32,17 @@ def torch_variants(torch: Any, xp: Any) -> tuple[ArrayVariant, ...]:
 
     return (
         *frame_view_variants(xp, frame_signal),
-        ArrayVariant(
-            "softmax, PyTorch's", "softmax", is_float_along_last_axis, softmax
+        KernelVariant(
+            "softmax, PyTorch's",
+            "softmax",
+            for_every_node(softmax),
+            is_float_along_last_axis,
         ),
-        ArrayVariant(
-            "layer_norm, PyTorch's", "layer_norm", is_float_along_last_axis, layer_norm
+        KernelVariant(
+            "layer_norm, PyTorch's",
+            "layer_norm",
+            for_every_node(layer_norm),
+            is_float_along_last_axis,
         ),
         torch_convolution(torch),
         # Not its attention, which makes 0 of a query that is NaN.

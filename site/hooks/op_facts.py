@@ -17,14 +17,13 @@ from rlxweb.codegen.elementwise_wgsl import substitute_expression
 from rlxweb.codegen.wgsl_module import STORAGE_TYPES
 from rlxweb.compiler.rewrites import composition
 from rlxweb.engines.reference_comparison import single_op_graph
-from rlxweb.engines.webgpu.kernel_selection import KernelSelector
+from rlxweb.engines.webgpu.kernel_selection import Hardware, KernelSelector
 from rlxweb.errors import RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, Kernel
 from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.kernel_variants import Hardware
 from rlxweb.ops.listing import TypedSample, typed_samples
 from rlxweb.ops.listing import first_sentence as first_sentence
 from rlxweb.ops.listing import supported_dtypes as supported_dtypes

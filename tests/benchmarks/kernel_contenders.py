@@ -215,7 +215,7 @@ def _engine_contenders(case_data: CaseData, place: DevicePlace) -> Iterator[Cont
 
 
 def _unchecked_backend(backend: WebGpuBackend) -> Backend:
-    rows, limits = backend.kernel_selector.variants, backend.limits
+    rows, limits = backend.kernel_selector.kernels.variants, backend.limits
     return WebGpuBackend(
         backend.port, limits=limits, variants=rows, trusted_shaders="all"
     )

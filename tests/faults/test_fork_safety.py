@@ -197,7 +197,7 @@ __main__.go[__name__].wait(60)
 LOADING_PROGRAM = """
 import threading
 import rlxweb as rlx
-from rlxweb import fork_safety
+from rlxweb.core import fork_safety
 
 rlx.Device
 sys.path.insert(0, {folder!r})

@@ -97,10 +97,12 @@ def adapter_engines() -> list[Any]:
     """Return engines for the adapter: with its default kernels, and with the first
     attention variant.
     """
-    from rlxweb.ops.kernel_variants import VARIANTS
+    from tests.kernel_tables import WGSL_VARIANTS
 
     default = engine(ADAPTERS["lavapipe"])
-    variant = next(variant.name for variant in VARIANTS if variant.op == "attention")
+    variant = next(
+        variant.name for variant in WGSL_VARIANTS if variant.op == "attention"
+    )
     single_kernel = type(default)(
         "in one kernel", default.backend.with_variant(variant)
     )

@@ -14,7 +14,7 @@ from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType
 from rlxweb.ops.fft import wgsl_variants as fft_kernel_variants
 from rlxweb.ops.fft.wgsl_cooperative_plans import cooperative_fft_rule as fft_team
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import WgslPlanRule
 from rlxweb.ops.welch import wgsl_workgroup as welch_workgroup_kernel_variants
 from rlxweb.ops.welch.wgsl_cooperative import (
     cooperative_welch_planner as welch_team,
@@ -27,7 +27,7 @@ DEVICE = Limits(
 )
 ROWS = 64
 KERNEL_PLANNERS: dict[
-    str, tuple[Callable[[str], VariantPlanRule], Callable[[], VariantPlanRule]]
+    str, tuple[Callable[[str], WgslPlanRule], Callable[[], WgslPlanRule]]
 ] = {
     "workgroup a row": (
         fft_kernel_variants.workgroup_fft_rule,

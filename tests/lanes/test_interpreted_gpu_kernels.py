@@ -20,15 +20,15 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.ops.gather.wgsl_transpose import tiled_transpose
-from rlxweb.ops.kernel_variants import VARIANTS
+from rlxweb.ops.layout.wgsl_transpose import tiled_transpose
+from tests.kernel_tables import WGSL_VARIANTS
 from tests.lanes.kernel_plan_interpreter import run_plan
 from tests.lanes.subgroup_layout import SubgroupLayout
 from tests.lanes.workgroup_access_tracking import DataRace, WorkgroupCounts
 
 Array = Any
 DEVICE = Limits(max_compute_workgroup_storage_size=32 << 10)
-VARIANTS_BY_NAME = {row.name: row for row in VARIANTS}
+VARIANTS_BY_NAME = {row.name: row for row in WGSL_VARIANTS}
 LINEAR_LAYOUT = SubgroupLayout()
 
 
@@ -44,7 +44,7 @@ def plan_variant(
     types = tuple(TensorType(a.shape, as_dtype(a.dtype)) for a in arrays)
     checked_attrs = op.check_attrs(attrs)
     out = op.output_type(types, checked_attrs)
-    plan = VARIANTS_BY_NAME[variant].plan(types, out, checked_attrs, DEVICE)
+    plan = VARIANTS_BY_NAME[variant].build(types, out, checked_attrs, DEVICE)
     assert plan is not None, variant
     return out, plan
 

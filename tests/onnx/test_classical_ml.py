@@ -10,7 +10,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.core.errors import ModelError, Unsupported
 from tests.onnx.model_factory import make_model, node, value_info
-from tests.onnx.test_export import run_onnxruntime
+from tests.onnx.onnx_runtime import run_onnxruntime
 
 DOMAIN = "ai.onnx.ml"
 RNG = np.random.default_rng(3)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import helper
 
@@ -23,6 +22,7 @@ from tests.onnx.model_factory import (
     node,
     value_info,
 )
+from tests.onnx.onnx_runtime import run_onnxruntime
 
 ZERO_TENSOR = helper.make_tensor("none", INT64, [1], [0])
 IMAGE_SIZE = 48
@@ -151,14 +151,6 @@ def two_stage_detector(rng: np.random.Generator) -> Any:
     )
 
 
-def run_onnxruntime(onnx_model: Any, feeds: dict[str, Any]) -> list[Any]:
-    session = onnxruntime.InferenceSession(
-        onnx_model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    results: list[Any] = session.run(None, feeds)
-    return results
-
-
 @pytest.mark.parametrize("build", [single_stage_detector, two_stage_detector])
 def test_detectors_agree_with_onnxruntime(build: Any) -> None:
     # With this seed no two scores are so near that rounding decides which is first,
@@ -172,7 +164,7 @@ def test_detectors_agree_with_onnxruntime(build: Any) -> None:
                 "x": random_array(rng, 1, 3, IMAGE_SIZE, IMAGE_SIZE) * np.float32(scale)
             }
             got = loaded_model.run(feeds, device="cpu")
-            want = run_onnxruntime(onnx_model, feeds)
+            want = run_onnxruntime(onnx_model.SerializeToString(), feeds)
             for output, expected in zip(got.values(), want, strict=True):
                 assert (output.dtype, output.shape) == (expected.dtype, expected.shape)
                 np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)

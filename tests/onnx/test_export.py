@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
@@ -28,6 +27,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.onnx import onnx_library_access
 from tests.engines_under_test import describe_mismatch, reference_outputs
+from tests.onnx.onnx_runtime import run_onnxruntime
 from tests.ops.op_cases import OpCase, op_names, sample_cases
 from tests.suite_tiers import thin_out_cases
 
@@ -38,17 +38,6 @@ PARTLY_SUPPORTED_OPS = {"avg_pool", "lp_pool", "max_pool", "scatter_nd", "sum_po
 """Ops of which ONNX cannot represent some attributes (a ceiling, axes of a batch)."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
-
-
-def run_onnxruntime(data: bytes, feeds: dict[str, Any]) -> list[Any]:
-    """Return the outputs computed by ONNX Runtime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        data, options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, feeds)
 
 
 def run_onnx_reference(data: bytes, feeds: dict[str, Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.core.errors import IndexRefused, ModelError
 from tests.onnx.model_factory import single_op_model
-from tests.onnx.test_export import run_onnxruntime
+from tests.onnx.onnx_runtime import run_onnxruntime
 
 GPU = pytest.mark.requires_wgpu
 RNG = np.random.default_rng(17)

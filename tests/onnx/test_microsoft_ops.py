@@ -11,7 +11,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.core.errors import ModelError, Unsupported
 from tests.onnx.model_factory import make_model, node, value_info
-from tests.onnx.test_export import run_onnxruntime
+from tests.onnx.onnx_runtime import run_onnxruntime
 
 RNG = np.random.default_rng(5)
 DOMAIN = "com.microsoft"

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnxruntime import quantization
 from onnxruntime.transformers import optimizer
@@ -25,6 +24,7 @@ from tests.onnx.model_factory import (
     node,
     value_info,
 )
+from tests.onnx.onnx_runtime import open_session
 
 WIDTH, HEADS, LAYERS, WORDS, LENGTH = 32, 4, 2, 50, 6
 FEEDS = {
@@ -133,8 +133,7 @@ def test_optimised_encoder_agrees_with_onnxruntime(
     if variant == "int8":
         types = {"DefaultTensorType": FLOAT}  # shapes of fused operators are not known
         quantization.quantize_dynamic(path, path, extra_options=types)
-    providers = ["CPUExecutionProvider"]
-    session = onnxruntime.InferenceSession(path, providers=providers)
+    session = open_session(path)
     feeds = {
         entry.name: FEEDS[entry.name].astype(entry.type.removeprefix("tensor(")[:-1])
         for entry in session.get_inputs()

@@ -14,7 +14,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.core.errors import ShapeError, Unsupported
 from tests.onnx.model_factory import make_model, node, value_info
-from tests.onnx.test_export import run_onnxruntime
+from tests.onnx.onnx_runtime import run_onnxruntime
 
 RNG = np.random.default_rng(11)
 MICROSOFT_DOMAIN = "com.microsoft"
@@ -30,7 +30,10 @@ def random_uint8(rng: np.random.Generator, *shape: int) -> Any:
 
 
 def random_int8(rng: np.random.Generator, *shape: int) -> Any:
-    return rng.integers(-127, 128, shape).astype(np.int8)
+    """Return integers of 7 bits: on a processor without VNNI the runtime adds pairs of
+    their products with bytes in 16 bits, which saturate beyond.
+    """
+    return rng.integers(-64, 64, shape).astype(np.int8)
 
 
 def scalar(number: float, dtype: Any = np.float32) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from rlxweb.onnx.loading import load
 from tests.onnx.model_factory import initializers, make_model, node, value_info
-from tests.onnx.test_export import run_onnxruntime
+from tests.onnx.onnx_runtime import run_onnxruntime
 
 LENGTHS = [(4, 1.7), (4, 0.7), (5, 2.3), (7, 0.6), (3, 0.5), (4, 0.3), (5, 0.2)]
 COORDINATE_MODES = [

@@ -20,6 +20,7 @@ import pytest
 from onnxruntime import quantization
 
 import rlxweb as rlx
+from tests.onnx.onnx_runtime import open_session, session_options
 from tests.unit.examples.installed_model_packages import package_folder
 from tests.unit.examples.synthetic_audio import synthesize_song, synthesize_voice
 
@@ -51,7 +52,7 @@ def synthetic_image(shape: tuple[int, ...]) -> np.ndarray:
 @pytest.mark.parametrize("name", INPUT_SHAPES)
 def test_network_matches_onnx_runtime(name: str) -> None:
     path, x = network_path(name), synthetic_image(INPUT_SHAPES[name])
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     (want,) = session.run(None, {"x": x})
     with rlx.onnx.load(path) as model:
         (got,) = model.run({"x": x}, device="cpu").values()
@@ -103,14 +104,11 @@ def write_quantized(method: str, output_path: Path, x: np.ndarray) -> None:
 def test_optimised_network_matches_onnx_runtime(tmp_path: Path) -> None:
     name = "ch_ppocr_mobile_v2.0_cls_infer.onnx"
     path, x = tmp_path / "optimised.onnx", synthetic_image(INPUT_SHAPES[name])
-    options = onnxruntime.SessionOptions()
+    options = session_options()
     level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.graph_optimization_level, options.log_severity_level = level, 4
     options.optimized_model_filepath = str(path)
-    providers = ["CPUExecutionProvider"]
-    session = onnxruntime.InferenceSession(
-        network_path(name), options, providers=providers
-    )
+    session = open_session(network_path(name), options)
     (want,) = session.run(None, {"x": x})
     with rlx.onnx.load(path) as model:
         operators = {(n.domain, n.op) for n in model.record.graph.nodes}
@@ -128,12 +126,10 @@ def test_quantised_network_matches_onnx_runtime(method: str, tmp_path: Path) -> 
     """
     x, path = synthetic_image((2, 3, 48, 96)), tmp_path / "quantised.onnx"
     write_quantized(method, path, x)
-    options = onnxruntime.SessionOptions()
+    options = session_options()
     level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.graph_optimization_level, options.log_severity_level = level, 4
-    session = onnxruntime.InferenceSession(
-        path, options, providers=["CPUExecutionProvider"]
-    )
+    session = open_session(path, options)
     (want,) = session.run(None, {"x": x})
     with rlx.onnx.load(path) as model:
         (got,) = model.run({"x": x}, device="cpu").values()
@@ -153,7 +149,7 @@ def test_quantised_lstm_matches_onnx_runtime(tmp_path: Path) -> None:
         logging.disable(logging.NOTSET)
     shapes = {"input": (12, 576), "h": (1, 1, 128), "c": (1, 1, 128)}
     feeds = {k: rng.normal(0, 0.1, s).astype(np.float32) for k, s in shapes.items()}
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     want = session.run(None, feeds)
     with rlx.onnx.load(path) as model:
         assert "DynamicQuantizeLSTM" in {n.op for n in model.record.graph.nodes}
@@ -166,7 +162,7 @@ def test_quantised_lstm_matches_onnx_runtime(tmp_path: Path) -> None:
 
 
 def run_onnx_runtime(path: Path, inputs: dict[str, Any]) -> dict[str, Any]:
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, inputs), strict=True))
 
@@ -218,7 +214,7 @@ def voice_frames(rate: int) -> Any:
 def speech_probabilities(rows: Any, rate: int) -> Any:
     """Return ONNX Runtime's probabilities of speech, frame by frame."""
     path = package_folder("silero_vad") / "data" / SILERO_FILES[0]
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     state, probabilities = np.zeros((2, 1, 128), np.float32), []
     for row in rows:
         feeds = {"input": row[None], "state": state, "sr": np.array(rate, np.int64)}

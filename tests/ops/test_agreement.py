@@ -24,8 +24,6 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.ops.kernel_variants import variants_for_op
-from rlxweb.ops.numpy_op_variants import NUMPY_VARIANTS
 from rlxweb.smoke import case as smoke
 from rlxweb.smoke.special_value_cases import nonfinite_cases
 from tests.conftest import ADAPTERS, MISSING_FEATURES
@@ -37,6 +35,7 @@ from tests.engines_under_test import (
     missing_features,
     strided_view,
 )
+from tests.kernel_tables import NUMPY_VARIANTS, WGSL_TABLE
 from tests.ops.op_cases import OpCase, op_names, sample_cases, view_cases
 from tests.suite_tiers import Sampler, thin_out_cases
 
@@ -180,7 +179,7 @@ def test_adapter_agrees_without_rewrites(name: str, sampled: Sampler) -> None:
 
 @pytest.mark.full("opengl", "swiftshader")
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", [*filter(variants_for_op, NAMES)], scope="module")
+@pytest.mark.parametrize("name", [*filter(WGSL_TABLE.for_op, NAMES)], scope="module")
 def test_adapter_agrees_without_variants(
     name: str, adapter: AdapterRequest, sampled: Sampler
 ) -> None:

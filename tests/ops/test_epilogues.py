@@ -23,8 +23,8 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.ops.kernel_variants import variants_for_op
 from tests.engines_under_test import Engine, engine
+from tests.kernel_tables import WGSL_TABLE
 from tests.ops.test_gpu_kernel_shapes import LAVAPIPE
 from tests.ops.test_gpu_kernel_variants import engine_with_variants
 from tests.suite_tiers import Sampler, thin_out_cases
@@ -182,7 +182,7 @@ def test_epilogue_of_split_dispatches(name: str, adapter: AdapterRequest) -> Non
 
 @pytest.mark.parametrize(
     "row",
-    [row for op in ("matmul", "sum", "conv") for row in variants_for_op(op)],
+    [row for op in ("matmul", "sum", "conv") for row in WGSL_TABLE.for_op(op)],
     ids=lambda row: row.name,
 )
 def test_each_kernel_variant_has_epilogues(

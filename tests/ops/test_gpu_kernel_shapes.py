@@ -1,7 +1,7 @@
 """Test GPU kernels over difficult shapes and values outside the guarantees.
 
 The samples of an op are for every kernel; these are for the seams of the ones in
-`rlxweb.ops.kernel_variants`: tails of tiles, lists that are not full, parts of long
+`rlxweb.ops`: tails of tiles, lists that are not full, parts of long
 lines, ties, and NaN where an order is asked for.
 """
 
@@ -24,7 +24,6 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.ops.kernel_variants import COPY_VARIANTS, VARIANTS
 from rlxweb.smoke.suite import list_variant_cases
 from rlxweb.smoke.verdict import check_case
 from tests.engines_under_test import (
@@ -36,6 +35,7 @@ from tests.engines_under_test import (
     reference_outputs,
     single_op_graph,
 )
+from tests.kernel_tables import COPY_VARIANTS, WGSL_VARIANTS
 from tests.ops.test_gpu_kernel_variants import engine_with_variants
 from tests.suite_tiers import Sampler
 
@@ -48,7 +48,9 @@ REDUCTIONS = ("sum", "prod", "max", "min")
 
 def engine_with_variant(request: AdapterRequest, variant: str) -> Engine:
     """Return the adapter's engine with one kernel variant alone."""
-    return engine_with_variants(request, [v for v in VARIANTS if v.name == variant])
+    return engine_with_variants(
+        request, [v for v in WGSL_VARIANTS if v.name == variant]
+    )
 
 
 def selected_variant(runner: Engine, graph: Graph) -> str:

@@ -12,15 +12,16 @@ from rlxweb.gpu import wgpu_port
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.ops.kernel_variants import VARIANTS, KernelVariant
+from rlxweb.ops.kernel_variant import KernelVariant
 from tests.conftest import ADAPTERS
 from tests.engines_under_test import Engine, adapter_backend
+from tests.kernel_tables import WGSL_TABLE, WGSL_VARIANTS
 from tests.ops.op_cases import OpCase, sample_cases
 from tests.ops.test_agreement import mismatch_lines
 from tests.suite_tiers import Sampler
 
 EVERYWHERE = {DType.F32, DType.I32, DType.U32, DType.BOOL}
-OPS = sorted({variant.op for variant in VARIANTS})
+OPS = sorted({variant.op for variant in WGSL_VARIANTS})
 UNSAMPLED_VARIANTS = {
     *(f"{op}, blocks of 128" for op in ("matmul", "quantized_matmul", "conv")),
     *("conv, blocks of 64", "conv, shared tiles", "conv, blocks of 128 windows"),
@@ -34,7 +35,7 @@ EACH_OP = pytest.mark.parametrize("name", OPS, scope="module")
 
 
 def engine_with_variants(
-    request: AdapterRequest, variants: Sequence[KernelVariant] = VARIANTS
+    request: AdapterRequest, variants: Sequence[KernelVariant] = WGSL_TABLE.variants
 ) -> Engine:
     """Return the adapter's engine with some kernel variants alone."""
     backend = adapter_backend(request, variants=variants)
@@ -70,10 +71,10 @@ def test_each_variant_agrees_alone(
     that it runs in the whole table are in `test_agreement`.
     """
     full_engine, failures = engine_with_variants(adapter), []
-    for variant in VARIANTS:
+    for variant in WGSL_VARIANTS:
         engine = engine_with_variants(adapter, [variant])
         if variant.op == name and variant.is_supported(
-            engine.backend.kernel_selector.hardware
+            engine.backend.kernel_selector.hardware.features
         ):
             variant_cases = [
                 case
@@ -131,4 +132,4 @@ def test_per_workgroup_variants_are_selected(adapter: AdapterRequest) -> None:
         for case in portable_cases(name)
         if "workgroup a row" in selected_variant(engine, case)
     }
-    assert selected_ops == {v.op for v in VARIANTS if "workgroup a row" in v.name}
+    assert selected_ops == {v.op for v in WGSL_VARIANTS if "workgroup a row" in v.name}

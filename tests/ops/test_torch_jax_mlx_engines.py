@@ -154,7 +154,7 @@ def test_every_op_agrees(name: str, library: str) -> None:
     prepared_cases = supported_cases(runner, [*sample_cases(op), *views])
     rounds = nonfinite_rounds(name)
     runners = [runner]
-    if name in {row.op for row in runner.backend.variants}:
+    if name in {row.op for row in runner.backend.kernels.variants}:
         runners.append(engine(library, variants=False))
     cases_with_nonfinite = {
         k: t for k, t in prepared_cases.items() if rounds and k in rounds[0]

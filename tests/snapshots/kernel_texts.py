@@ -38,7 +38,6 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.ops.attention.wasm_codegen import attention_module
-from rlxweb.ops.kernel_variants import VARIANTS
 from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
 from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
 from rlxweb.ops.matmul.cpu.wasm_threaded import threaded_matmul_module
@@ -48,6 +47,7 @@ from rlxweb.ops.welch.cpu.llvm_top_k_search import register_count
 from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases
 from rlxweb.smoke.op_chain_cases import chain_cases
 from tests.fake_gpu_port import FakePipeline, FakePort
+from tests.kernel_tables import WGSL_VARIANTS
 from tests.snapshots.snapshot_files import RULE
 
 FEATURES = ("shader-f16", "subgroup", "timestamp-query")
@@ -142,7 +142,7 @@ def _variant_kernels() -> KernelTexts:
     gate.
     """
     kernels = KernelTexts()
-    for row, op in ((row, registry.get(row.op)) for row in VARIANTS):
+    for row, op in ((row, registry.get(row.op)) for row in WGSL_VARIANTS):
         kernels.cases[row.name] = []
         for case in sample_cases(op):
             graph = case.prepare().graph
@@ -150,7 +150,7 @@ def _variant_kernels() -> KernelTexts:
             if node.op != op.name:
                 continue
             types = tuple(graph.node(i).type for i in node.inputs)
-            plan = row.plan(types, node.type, node.attrs, GPU)
+            plan = row.build(types, node.type, node.attrs, GPU)
             for dispatch in () if plan is None else plan.dispatches:
                 kernels.add(row.name, f"{dispatch.shader}\n{dispatch.source or ''}")
     return kernels

@@ -20,7 +20,7 @@ from tests.wasm.excluded_tests import (
 from tests.wasm.pyodide_setup import PyodideRun
 
 UNIT = ROOT / "tests" / "unit"
-PACKAGES = ("io", "signal", "host", "ir", "ops", "kernels")
+PACKAGES = ("io", "signal", "ir", "ops", "codegen")
 PARTS = {"signals and ops": tuple(f"tests/unit/{package}" for package in PACKAGES)}
 """Parts of the tests that run in a process of their own; "the rest" is everything else.
 """

@@ -63,12 +63,7 @@ from rlxweb.gpu.coroutine_runner import can_wait
 from rlxweb.gpu.port_protocol import BufferCopy, BufferRange, GpuPort
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
-from rlxweb.ops.kernel_variants import (
-    COPY_VARIANTS,
-    VARIANTS,
-    CopyVariant,
-    KernelVariant,
-)
+from rlxweb.ops.kernel_variant import KernelVariant
 
 MAX_UNAWAITED_RUNS = 64
 """Runs without results for the host that may be in flight; more wait."""
@@ -97,8 +92,7 @@ class WebGpuBackend(Backend):
         port: GpuPort,
         *,
         limits: Limits | None = None,
-        variants: Sequence[KernelVariant] = VARIANTS,
-        copies: Sequence[CopyVariant] = COPY_VARIANTS,
+        variants: Sequence[KernelVariant] | None = None,
         trusted_shaders: TrustLevel = "proven",
         overlaps_runs: bool | None = None,
         pipelines: PipelineCache | None = None,
@@ -110,7 +104,7 @@ class WebGpuBackend(Backend):
         self.software, self.compiler = facts.software, port.compiler
         self.limits = facts.limits.intersect(limits) if limits else facts.limits
         self.kernel_selector = KernelSelector(
-            kernel_hardware(facts, self.limits), variants, copies
+            kernel_hardware(facts, self.limits), variants
         )
         if pipelines is None:
             pipelines = PipelineCache(port, trusted_shaders=trusted_shaders)
@@ -456,17 +450,10 @@ class WebGpuBackend(Backend):
 
     def with_variant(self, variant: str) -> Backend:
         selector = self.kernel_selector
-        variants = [
-            v
-            for v in selector.variants
-            if v.name == variant and v.is_supported(selector.hardware)
-        ]
-        copies = [v for v in selector.copy_variants if v.name == variant]
-        if variant and not variants and not copies:
+        variants = selector.kernels.with_name(variant, selector.hardware.features)
+        if variant and not variants:
             return super().with_variant(variant)
-        return self._engine_on_same_port(
-            limits=self.limits, variants=variants, copies=copies
-        )
+        return self._engine_on_same_port(limits=self.limits, variants=variants)
 
     def limited(self, limits: Limits) -> WebGpuBackend:
         return self._engine_on_same_port(limits=limits)

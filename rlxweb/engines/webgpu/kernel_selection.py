@@ -32,7 +32,7 @@ from rlxweb.core.device import Device
 from rlxweb.core.errors import LimitExceeded
 from rlxweb.core.limits import Limits
 from rlxweb.core.lru_cache import LruCache
-from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
+from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.cost.device_models import WgpuCostModel
 from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.cost.graph_work import node_signature
@@ -53,14 +53,12 @@ from rlxweb.ir.lowering import (
     View,
 )
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
-from rlxweb.ops.kernel_variants import (
-    COPY_VARIANTS,
-    VARIANTS,
-    CopyVariant,
-    Hardware,
+from rlxweb.ops.kernel_variant import (
+    COPY,
+    KernelTable,
     KernelVariant,
-    variant_table_id,
-    variants_for_op,
+    load_kernels,
+    select_kernel,
 )
 
 _MAX_LINE_PER_INVOCATION, _MAX_LINE_PER_WORKGROUP = 1 << 12, 1 << 13
@@ -73,6 +71,17 @@ def assumed_fusion_gate() -> IoFusionGate:
     """Fusion gate for a device that is not measured; a calibrated one replaces it."""
     model = WgpuCostModel.from_record(assumed_gpu(), Device.GPU)
     return IoFusionGate.calibrated(model, "assumed")
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Device properties by which kernels are chosen.
+
+    features  what the device was opened with, by the names of the port
+    """
+
+    limits: Limits
+    features: frozenset[str] = frozenset()
 
 
 def kernel_hardware(facts: DeviceFacts, limits: Limits) -> Hardware:
@@ -110,18 +119,18 @@ class SelectedKernel:
 class KernelSelector:
     """Kernel selection for one device, with an LRU cache.
 
-    variants  the faster ways that may be taken, tried in this order
-    copy_variants  and those to copy between layouts
+    variants  the kernels that may be taken, tried in this order; None: all
     """
 
     def __init__(
         self,
         hardware: Hardware,
-        variants: Sequence[KernelVariant] = VARIANTS,
-        copy_variants: Sequence[CopyVariant] = COPY_VARIANTS,
+        variants: Sequence[KernelVariant] | None = None,
     ) -> None:
         self.hardware = hardware
-        self.variants, self.copy_variants = tuple(variants), tuple(copy_variants)
+        self.kernels = KernelTable(
+            load_kernels("wgsl") if variants is None else variants
+        )
         # The op is kept beside its answer: its id is in the key and must stay taken.
         self._selected: LruCache[Any, tuple[Op, SelectedKernel | None]] = LruCache(
             MAX_CACHE_ENTRIES, MAX_CACHE_BYTES
@@ -216,8 +225,7 @@ class KernelSelector:
         """
         if races is self._last_results:  # asked at every compilation
             return
-        table = variant_table_id(self.variants)
-        table_results = tuple(race for race in races if race.table == table)
+        table_results = tuple(race for race in races if race.table == self.kernels.id)
         if table_results != self._table_results:
             self._selected.clear()
         self._last_results, self._table_results = races, table_results
@@ -236,10 +244,9 @@ class KernelSelector:
             candidate.variant for candidate in candidates if candidate is not None
         )
 
-    def _supported_variants(self, op: str) -> list[KernelVariant]:
+    def _supported_variants(self, op: str) -> tuple[KernelVariant, ...]:
         """Return the variants of an op that this hardware supports."""
-        variants = variants_for_op(op, self.variants)
-        return [variant for variant in variants if variant.is_supported(self.hardware)]
+        return self.kernels.for_op(op, self.hardware.features)
 
     def can_fuse_epilogue(
         self,
@@ -296,32 +303,17 @@ class KernelSelector:
         epilogue: Epilogue | None,
     ) -> SelectedKernel | None:
         """Return the first kernel that fits, in the order of preference."""
-        for variant in self._ordered_variants(op.name, inputs):
-            kernel = self._try_variant(variant, op, inputs, out, attrs, epilogue)
-            if kernel is not None:
-                return kernel
-        return None
-
-    def _ordered_variants(self, op: str, inputs: Types) -> list[KernelVariant | None]:
-        """Return the variants in the table's order and the op's own kernel (None) last,
-        or all in the order of their autotuning results; those without a result come
-        last.
-        """
-        variants: list[KernelVariant | None] = [*self._supported_variants(op), None]
-        result = nearest_result(self._table_results, op, inputs)
-        if result is None:
-            return variants
-        ranks = {name: rank for rank, (name, _) in enumerate(result.ways)}
-        wrong_names = {name for name, _ in result.wrong}
-        correct_variants = [
-            variant
-            for variant in variants
-            if variant is None or variant.name not in wrong_names
-        ]
-        correct_variants.sort(
-            key=lambda variant: ranks.get(variant.name if variant else op, len(ranks))
+        return select_kernel(
+            self.kernels.ordered(
+                op.name, inputs, self.hardware.features, self._table_results
+            ),
+            inputs,
+            out,
+            attrs,
+            lambda variant: self._try_variant(
+                variant, op, inputs, out, attrs, epilogue
+            ),
         )
-        return correct_variants
 
     def _try_variant(
         self,
@@ -347,17 +339,19 @@ class KernelSelector:
         """Return the dispatch that copies from one layout to another of the same
         shape.
         """
-        for variant in self.copy_variants:
+        for variant in self._supported_variants(COPY):
             dispatch = self._try_copy_variant(variant, source, target, dtype)
             if dispatch is not None:
                 return dispatch
         return copy_dispatch(source, target, dtype)
 
     def _try_copy_variant(
-        self, variant: CopyVariant, source: Layout, target: Layout, dtype: DType
+        self, variant: KernelVariant, source: Layout, target: Layout, dtype: DType
     ) -> KernelDispatch | None:
         """Return the dispatch of a copy variant; None if it does not fit the device."""
-        dispatch = variant.plan_copy(source, target, dtype, self.hardware.limits)
+        dispatch: KernelDispatch | None = variant.build(
+            source, target, dtype, self.hardware.limits
+        )
         try:
             fits = dispatch and build_launches(
                 dispatch, (dtype, dtype), self.hardware.limits
@@ -375,7 +369,7 @@ class KernelSelector:
         epilogue: Epilogue | None = None,
     ) -> SelectedKernel | None:
         """Return the kernel of a variant; None if it does not fit the device."""
-        kernel_plan = variant.plan(inputs, out, attrs, self.hardware.limits)
+        kernel_plan = variant.build(inputs, out, attrs, self.hardware.limits)
         kernel = self._fit_plan(kernel_plan, inputs, out, variant.name, epilogue)
         return kernel if isinstance(kernel, SelectedKernel) else None
 
@@ -405,7 +399,7 @@ class KernelSelector:
         dense_layout = Layout.dense(out.shape)
         return [
             variant.name
-            for variant in self.copy_variants
+            for variant in self._supported_variants(COPY)
             if self._try_copy_variant(variant, view_layout, dense_layout, out.dtype)
         ]
 

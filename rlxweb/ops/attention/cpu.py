@@ -26,11 +26,11 @@ from rlxweb.ops.attention.operand_shapes import (
     AttentionSizes,
     infer_attention_sizes,
 )
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 from rlxweb.ops.norm.cpu import (
     run_softmax_norm,
     softmax_norm_kernels,
 )
-from rlxweb.ops.numpy_op_variants import ArrayVariant
 
 MIN_ELEMENTS: Final = 1 << 11
 """Elements of a result from which one native call is faster than several NumPy calls.
@@ -223,7 +223,11 @@ def _run_kernel(
     return out
 
 
-ATTENTION_VARIANTS: Final = (
-    ArrayVariant("attention, compiled", "attention", _is_supported, _compute_attention),
+KERNELS = (
+    KernelVariant(
+        "attention, compiled",
+        "attention",
+        for_every_node(_compute_attention),
+        _is_supported,
+    ),
 )
-"""Variants of attention by compiled code; they precede NumPy's."""

@@ -25,8 +25,8 @@ from rlxweb.ops.attention.wasm_codegen import (
     attention_module,
     wasm_scratch_floats,
 )
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.wasm import WASM_SCRATCH
-from rlxweb.ops.numpy_op_variants import ArrayVariant
 
 MIN_ELEMENTS: Final = 1 << 9
 """Elements of a result from which one call is faster than several NumPy calls;
@@ -128,13 +128,8 @@ def should_fuse_attention(op: Op, inputs: Types, out: TensorType, attrs: Attrs) 
     return op.name == "attention" and in_f32 and _is_supported(inputs, out, attrs)
 
 
-ATTENTION_VARIANTS: Final = (
-    ArrayVariant(
-        "attention, by WebAssembly",
-        "attention",
-        _is_supported,
-        WasmAttention,
-        is_planned=True,
+KERNELS = (
+    KernelVariant(
+        "attention, by WebAssembly", "attention", WasmAttention, _is_supported
     ),
 )
-"""Variant of attention, tried before all others."""

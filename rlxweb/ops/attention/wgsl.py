@@ -40,6 +40,7 @@ from rlxweb.ops.attention.wgsl_text import (
     AttentionStrides,
     attention_source,
 )
+from rlxweb.ops.kernel_variant import KernelVariant
 
 MIN_QUERIES = 16
 """Number of queries below which most of a workgroup would idle."""
@@ -200,3 +201,6 @@ def _attention_dispatch(spec: AttentionKernelSpec, iterations: float) -> KernelD
         shared_bytes=spec.shared_bytes,
         iterations=iterations / (spec.keys * max(spec.head_sizes)),
     )
+
+
+KERNELS = (KernelVariant("attention, one kernel", "attention", plan_fused_attention),)

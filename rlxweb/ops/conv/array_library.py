@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ops.conv.windows import sliding_windows
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 
 
 class ConvGeometry(NamedTuple):
@@ -41,7 +41,7 @@ def is_nonempty_float(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return out.dtype in (DType.F32, DType.F64) and inputs[1].numel > 0
 
 
-def torch_convolution(torch: Any) -> ArrayVariant:
+def torch_convolution(torch: Any) -> KernelVariant:
     """Return the variant that calls PyTorch's convolution, for tensors of any
     device.
     """
@@ -57,10 +57,12 @@ def torch_convolution(torch: Any) -> ArrayVariant:
             x, w, None, geometry.strides, 0, geometry.dilations, attrs["groups"]
         )
 
-    return ArrayVariant("conv, PyTorch's", "conv", is_nonempty_float, conv)
+    return KernelVariant(
+        "conv, PyTorch's", "conv", for_every_node(conv), is_nonempty_float
+    )
 
 
-def xla_convolution(lax: Any) -> ArrayVariant:
+def xla_convolution(lax: Any) -> KernelVariant:
     """Return the variant that calls XLA's convolution at its highest precision."""
 
     def conv(attrs: Attrs, x: Any, w: Any) -> Any:
@@ -75,4 +77,4 @@ def xla_convolution(lax: Any) -> ArrayVariant:
             precision=lax.Precision.HIGHEST,
         )
 
-    return ArrayVariant("conv, XLA's", "conv", is_nonempty_float, conv)
+    return KernelVariant("conv, XLA's", "conv", for_every_node(conv), is_nonempty_float)

@@ -28,7 +28,7 @@ from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.ops.conv.wgsl import ConvolutionShape, conv_strides, convolution_shape
 from rlxweb.ops.conv.windows import PaddedInput, SlidingWindows, plan_padding
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import WgslPlanRule
 from rlxweb.ops.matmul.wgsl_blocked import (
     FILLING_WARPS,
     SLICE_DEPTH,
@@ -54,7 +54,7 @@ Estimated, not measured.
 """
 
 
-def implicit_gemm_rule(side: int) -> VariantPlanRule:
+def implicit_gemm_rule(side: int) -> WgslPlanRule:
     """Return the plan rule of a convolution by blocks of `side` channels by `side`
     windows.
 

@@ -16,14 +16,18 @@ from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.ops.conv.wgsl import conv_tile_source as tile_text
+from rlxweb.ops.conv.wgsl_implicit_gemm import implicit_gemm_rule
 from rlxweb.ops.conv.windows import sliding_windows
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
+from rlxweb.ops.layout.wgsl_padding import default_plan_rule, whole_image_padding_rule
+from rlxweb.ops.matmul.wgsl_blocked import BLOCK_SIDES, blocked_matmul_rule
+from rlxweb.ops.matmul.wgsl_variants import plan_tiled_matmul
 
 SMALL_TILE_ROWS = 8
 """Channels of a small tile, at four positions each."""
 
 
-def pointwise_conv_rule(matmul_rule: VariantPlanRule) -> VariantPlanRule:
+def pointwise_conv_rule(matmul_rule: WgslPlanRule) -> WgslPlanRule:
     """Return the rule that plans a convolution with windows of one element by a matrix
     product rule; None for other windows.
     """
@@ -82,3 +86,32 @@ def plan_conv_small_tiles(
         source=tile_text(rows, 1),
     )
     return replace(plan, dispatches=(*earlier_dispatches, dispatch))
+
+
+KERNELS = (
+    *(
+        KernelVariant(
+            f"conv, blocks of {side}",
+            "conv",
+            pointwise_conv_rule(blocked_matmul_rule(side)),
+        )
+        for side in BLOCK_SIDES
+    ),
+    KernelVariant("conv, shared tiles", "conv", pointwise_conv_rule(plan_tiled_matmul)),
+    *(
+        KernelVariant(
+            f"conv, blocks of {side} windows",
+            "conv",
+            whole_image_padding_rule(implicit_gemm_rule(side)),
+        )
+        for side in BLOCK_SIDES
+    ),
+    KernelVariant(
+        "conv, small tiles", "conv", whole_image_padding_rule(plan_conv_small_tiles)
+    ),
+    KernelVariant(
+        "conv, padded at once",
+        "conv",
+        whole_image_padding_rule(default_plan_rule("conv")),
+    ),
+)

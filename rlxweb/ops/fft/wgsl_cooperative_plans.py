@@ -24,12 +24,13 @@ from rlxweb.ops.fft.wgsl_cooperative import (
 )
 from rlxweb.ops.fft.wgsl_in_place import StoreBin
 from rlxweb.ops.fft.wgsl_variants import (
-    VariantPlanRule,
+    FFT_OPS,
     fft_rules,
     row_reader,
     row_uniforms,
     row_writer,
 )
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 
 
 def twiddle_reader(access: int) -> str:
@@ -95,7 +96,7 @@ def _row_source(
 
 def cooperative_fft_rule(
     is_swizzled: bool = True, max_radix: int = MAX_RADIX
-) -> Callable[[str], VariantPlanRule]:
+) -> Callable[[str], WgslPlanRule]:
     """Return the rule of a group of lanes per row; pass other arguments only to measure
     their effect.
     """
@@ -113,3 +114,9 @@ def cooperative_fft_rule(
         return with_bluestein(cooperative_row_transform(fitting.__getitem__))
 
     return choose_transform
+
+
+KERNELS = tuple(
+    KernelVariant(f"{op}, team of lanes a row", op, cooperative_fft_rule()(op))
+    for op in FFT_OPS
+)

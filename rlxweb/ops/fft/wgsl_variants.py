@@ -33,11 +33,9 @@ from rlxweb.ops.fft.wgsl_in_place import (
     in_place_passes,
     root_powers,
 )
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 
-VariantPlanRule = Callable[
-    [Types, TensorType, Mapping[str, Any], Limits], KernelPlan | None
-]
-
+FFT_OPS = ("fft", "rfft", "irfft")
 MAX_WORKGROUP_RADIX = 32
 MAX_PASS_RADIX = 16
 
@@ -235,14 +233,14 @@ def workgroup_size_near(target_size: int) -> int:
 TransformChoice = Callable[[int, tuple[int, ...], Limits], SmoothTransform | None]
 
 
-def fft_rules(choose: TransformChoice) -> Callable[[str], VariantPlanRule]:
+def fft_rules(choose: TransformChoice) -> Callable[[str], WgslPlanRule]:
     """Return the plan rules of fft, rfft and irfft that use the transform which
     `choose` returns for rows and lengths.
 
     Its last argument is what the device allows; what it gives transforms any length.
     """
 
-    def op_rule(op: str) -> VariantPlanRule:
+    def op_rule(op: str) -> WgslPlanRule:
         def build_plan(
             types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
         ) -> KernelPlan | None:
@@ -277,3 +275,15 @@ def unrolled_fft_rule(
     """Choose unrolled passes, for rows of any length."""
     fits = all(can_unroll(n, MAX_PASS_RADIX) for n in lengths)
     return with_bluestein(add_unrolled_passes) if fits else None
+
+
+KERNELS = (
+    *(
+        KernelVariant(f"{op}, workgroup a row", op, workgroup_fft_rule(op))
+        for op in FFT_OPS
+    ),
+    *(
+        KernelVariant(f"{op}, unrolled passes", op, unrolled_fft_rule(op))
+        for op in FFT_OPS
+    ),
+)

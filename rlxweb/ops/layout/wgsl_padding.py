@@ -18,7 +18,7 @@ from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import IterationAxis, KernelDispatch, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types, registry
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 from rlxweb.ops.layout.wgsl_index_map import IndexTable, contiguous_run
 from rlxweb.ops.reduce.wgsl import compute_scalar, element_type_include
 
@@ -26,7 +26,7 @@ _MAX_IMAGE_AXES = 3
 """Maximum number of axes of an image."""
 
 
-def default_plan_rule(op: str) -> VariantPlanRule:
+def default_plan_rule(op: str) -> WgslPlanRule:
     """Return the op's own plan rule in the form of a variant's."""
 
     def build_plan(
@@ -37,7 +37,7 @@ def default_plan_rule(op: str) -> VariantPlanRule:
     return build_plan
 
 
-def whole_image_padding_rule(rule: VariantPlanRule) -> VariantPlanRule:
+def whole_image_padding_rule(rule: WgslPlanRule) -> WgslPlanRule:
     """Return the rule with a leading padding dispatch, if there is one, replaced by
     whole images.
     """
@@ -157,3 +157,11 @@ def _fill_bits(fill: float, dtype: DType) -> int:
     if compute_scalar(dtype) != "f32":
         return int(fill)
     return int(np.float32(fill).view(np.uint32))
+
+
+KERNELS = tuple(
+    KernelVariant(
+        f"{op}, padded at once", op, whole_image_padding_rule(default_plan_rule(op))
+    )
+    for op in ("pad", "max_pool", "max_pool_indices", "sum_pool")
+)

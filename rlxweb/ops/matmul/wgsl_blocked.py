@@ -29,7 +29,7 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types, registry
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 from rlxweb.ops.reduce.wgsl import (
     KeptAxes,
     ReducedAxes,
@@ -214,7 +214,7 @@ def split_part_count(warps: int, k: int) -> int:
     return 1 << max(0, max_parts.bit_length() - 1)
 
 
-def blocked_matmul_rule(side: int) -> VariantPlanRule:
+def blocked_matmul_rule(side: int) -> WgslPlanRule:
     """Return the plan rule of a product by blocks of `side` by `side`.
 
     None where blocks would be mostly empty for a short sum, where batch axes make it
@@ -357,3 +357,9 @@ def _block_dispatch(
         epilogue_site="stores",
         is_in_bounds=True,
     )
+
+
+KERNELS = tuple(
+    KernelVariant(f"matmul, blocks of {side}", "matmul", blocked_matmul_rule(side))
+    for side in BLOCK_SIDES
+)

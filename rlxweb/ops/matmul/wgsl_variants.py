@@ -14,6 +14,7 @@ from typing import Any
 from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.reduce.wgsl import compute_scalar
 
 # One workgroup's tile in shaders/matmul/matmul_tiled.wgsl and the invocations it needs.
@@ -72,3 +73,6 @@ def _retile_plan(
             replace(dispatch, grid=tuple(grid), **changes) for dispatch, grid in pairs
         )
     )
+
+
+KERNELS = (KernelVariant("matmul, shared tiles", "matmul", plan_tiled_matmul),)

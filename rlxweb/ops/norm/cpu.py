@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
 from rlxweb.codegen.background_jit_cache import JitCache
-from rlxweb.codegen.cache_blocked_ops import blocked_op
 from rlxweb.codegen.cached_compilation import compile_cached, jit_mode
 from rlxweb.codegen.job_calling_convention import array_address, pack_arguments
 from rlxweb.codegen.parallel_native_calls import ParallelNativeFunction
@@ -23,7 +22,8 @@ from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape_arithmetic import normalize_axis
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.cache_blocking import attr_axis, blocked_kernels, blocked_op
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 
 OPS: Final = ("softmax", "layer_norm", "rms_norm")
 MIN_ELEMENTS: Final = 1 << 11
@@ -68,7 +68,7 @@ def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
 
 
 def _make_runner(op: str) -> Callable[..., Any]:
-    by_numpy = blocked_op(op)
+    by_numpy = blocked_op(op, attr_axis)
 
     def run(attrs: Attrs, x: NDArray[Any], *parameters: NDArray[Any]) -> NDArray[Any]:
         kernel = softmax_norm_kernels.get_kernel(op)
@@ -108,7 +108,12 @@ def run_softmax_norm(
     return out
 
 
-SOFTMAX_NORM_VARIANTS: Final = tuple(
-    ArrayVariant(f"{op}, compiled", op, _is_supported, _make_runner(op)) for op in OPS
+KERNELS = (
+    *(
+        KernelVariant(
+            f"{op}, compiled", op, for_every_node(_make_runner(op)), _is_supported
+        )
+        for op in OPS
+    ),
+    *blocked_kernels(attr_axis, *OPS),
 )
-"""Variants of softmax and norms by compiled code; they precede all others."""

@@ -18,8 +18,8 @@ from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape_arithmetic import normalize_axis
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 from rlxweb.ops.norm.wasm_codegen import OP_BODIES, softmax_norm_module
-from rlxweb.ops.numpy_op_variants import ArrayVariant
 
 MIN_ELEMENTS: Final = 1 << 9
 """Elements from which one call is faster than several NumPy calls."""
@@ -62,8 +62,9 @@ def _run_op(op: str, attrs: Attrs, x: Array, *affine_arguments: Array) -> Array:
     return out
 
 
-SOFTMAX_NORM_VARIANTS: Final = tuple(
-    ArrayVariant(f"{op}, by WebAssembly", op, _is_supported, partial(_run_op, op))
+KERNELS = tuple(
+    KernelVariant(
+        f"{op}, by WebAssembly", op, for_every_node(partial(_run_op, op)), _is_supported
+    )
     for op in OP_BODIES
 )
-"""Variants of softmax and norms, tried before all others."""

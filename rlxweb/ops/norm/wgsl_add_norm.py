@@ -19,6 +19,7 @@ from rlxweb.ir.lowering import (
     OperandAccess,
 )
 from rlxweb.ir.op import TensorType, Types
+from rlxweb.ops.kernel_variant import KernelVariant
 
 MAX_WORKGROUP_SIZE = 256
 """Invocations that shaders/include/group_reduce.wgsl has room for, 4 bytes each."""
@@ -61,3 +62,6 @@ def plan_add_norm(
         iterations=0.05,
     )
     return KernelPlan((dispatch,))
+
+
+KERNELS = (KernelVariant("add_norm, workgroup a row", "add_norm", plan_add_norm),)

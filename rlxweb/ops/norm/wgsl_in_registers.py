@@ -17,7 +17,7 @@ from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import normalize_axis
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 
 WORKGROUP_SIZE = 256
 MIN_ROW_LENGTH = 64
@@ -231,7 +231,7 @@ fn line_{name}(lane: u32, v: f32) -> f32 {{
 """
 
 
-def register_row_rule(op: str, uses_subgroups: bool) -> VariantPlanRule:
+def register_row_rule(op: str, uses_subgroups: bool) -> WgslPlanRule:
     """Return the plan rule of an op over rows that fit into the registers of a
     workgroup.
 
@@ -291,3 +291,21 @@ def _row_dispatch(
         shared_bytes=4 * WORKGROUP_SIZE * reduction_count,
         iterations=(reduction_count * layout.lanes.bit_length()) / layout.n,
     )
+
+
+_OPS = ("softmax", "layer_norm", "rms_norm")
+KERNELS = (
+    *(
+        KernelVariant(
+            f"{op}, in registers, by subgroups",
+            op,
+            register_row_rule(op, True),
+            feature="subgroup",
+        )
+        for op in _OPS
+    ),
+    *(
+        KernelVariant(f"{op}, in registers", op, register_row_rule(op, False))
+        for op in _OPS
+    ),
+)

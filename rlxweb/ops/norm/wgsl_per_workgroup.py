@@ -16,7 +16,7 @@ from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import normalize_axis
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 
 # shaders/include/group_reduce.wgsl has room for this many invocations, 4 bytes each.
 MAX_WORKGROUP_SIZE = 256
@@ -24,7 +24,7 @@ MAX_WORKGROUP_SIZE = 256
 MIN_ROW_LENGTH = 128
 
 
-def workgroup_row_rule(op: str) -> VariantPlanRule:
+def workgroup_row_rule(op: str) -> WgslPlanRule:
     """Return the plan rule of an op with a workgroup per row.
 
     None for short lines, and where neighbours in a line are not so in memory.
@@ -58,3 +58,9 @@ def _row_dispatch(dispatch: KernelDispatch, n: int) -> KernelDispatch:
         # Three passes by at least 32 invocations.
         iterations=0.1,
     )
+
+
+KERNELS = tuple(
+    KernelVariant(f"{op}, workgroup a row", op, workgroup_row_rule(op))
+    for op in ("softmax", "layer_norm", "rms_norm")
+)

@@ -23,7 +23,7 @@ from rlxweb.ops.conv.windows import (
     lowest_value,
     pool_windows,
 )
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 
 Array = NDArray[Any]
 
@@ -138,8 +138,7 @@ _POOL_FUNCTIONS: Final[dict[str, Callable[[Attrs, Array], Array]]] = {
     "avg_pool": _average_pool,
     "lp_pool": _lp_pool,
 }
-POOL_VARIANTS: Final = tuple(
-    ArrayVariant(f"{op}, axis by axis", op, _has_few_passes, run)
+KERNELS = tuple(
+    KernelVariant(f"{op}, axis by axis", op, for_every_node(run), _has_few_passes)
     for op, run in _POOL_FUNCTIONS.items()
 )
-"""Pooling entries of the variant table."""

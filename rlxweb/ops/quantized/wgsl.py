@@ -24,8 +24,9 @@ from rlxweb.ir.lowering import (
     OperandAccess,
 )
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 from rlxweb.ops.matmul.wgsl_blocked import (
+    BLOCK_SIDES,
     WARP_SIZE,
     BlockedMatmulKernel,
     plan_split_sum,
@@ -290,7 +291,7 @@ _WORKGROUP_SUM = (
 )
 
 
-def blocked_quantized_matmul_rule(side: int) -> VariantPlanRule:
+def blocked_quantized_matmul_rule(side: int) -> WgslPlanRule:
     """Return the plan rule for GPUs of many rows by blocks of `side` by `side`, as for
     any product.
 
@@ -398,3 +399,18 @@ def _with_packed_loads(
         uses=("matmul_f32", "block"),
         source="\n".join((*load_functions, dispatch.source or "")),
     )
+
+
+KERNELS = (
+    KernelVariant(
+        "quantized_matmul, workgroup four columns", "quantized_matmul", plan_few_rows
+    ),
+    *(
+        KernelVariant(
+            f"quantized_matmul, blocks of {side}",
+            "quantized_matmul",
+            blocked_quantized_matmul_rule(side),
+        )
+        for side in BLOCK_SIDES
+    ),
+)

@@ -24,8 +24,8 @@ from rlxweb.codegen.packed_weight_cache import ConstantOperandTracker
 from rlxweb.core.thread_tasks import Task, run_tasks
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.packed_weights import PANEL_CACHE
-from rlxweb.ops.numpy_op_variants import ArrayVariant
 from rlxweb.ops.recurrent import cpu_numpy as numpy_recurrent_networks
 from rlxweb.ops.recurrent.cpu_codegen import (
     SCRATCH_SLOTS,
@@ -182,14 +182,9 @@ def _plan(kind: RecurrentKind, inputs: Types, out: TensorType, attrs: Attrs) -> 
     return RecurrenceCall(recurrent_network(kind, inputs, attrs))
 
 
-RECURRENCE_VARIANTS: Final = tuple(
-    ArrayVariant(
-        f"{kind}, compiled",
-        kind,
-        partial(_is_supported, kind),
-        partial(_plan, kind),
-        True,
+KERNELS = tuple(
+    KernelVariant(
+        f"{kind}, compiled", kind, partial(_plan, kind), partial(_is_supported, kind)
     )
     for kind in GATE_COUNTS
 )
-"""Variants of recurrent networks by compiled code; they precede NumPy's."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.wasm import matrix_multiplier
 from rlxweb.ops.recurrent.activations import CellActivation
 from rlxweb.ops.recurrent.wgsl_cell import (
@@ -203,6 +204,9 @@ def run_network(net: RecurrentNetwork, attrs: Attrs, *operands: Array) -> Array:
     return out
 
 
-RECURRENT_PLANS: Final = tuple((kind, partial(_plan_run, kind)) for kind in GATE_COUNTS)
-"""Pairs (op, factory of the function that runs a node); see `ArrayVariant.is_planned`.
-"""
+KERNELS = tuple(
+    KernelVariant(
+        f"{kind}, in arrays made once", kind, partial(_plan_run, kind), is_supported
+    )
+    for kind in GATE_COUNTS
+)

@@ -11,6 +11,7 @@ h, then the last c.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from rlxweb.core.limits import MAX_LOOP_ITERATIONS, Limits
@@ -25,7 +26,9 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.recurrent.wgsl_cell import (
+    GATE_COUNTS,
     GRU_BLEND_WGSL,
     RecurrentKind,
     RecurrentNetwork,
@@ -526,3 +529,9 @@ def _step_phases(net: RecurrentNetwork) -> list[str]:
         *(f"  {line}" for line in second),
         "}",
     ]
+
+
+KERNELS = tuple(
+    KernelVariant(f"{kind}, workgroup a row", kind, partial(plan_recurrent_rows, kind))
+    for kind in GATE_COUNTS
+)

@@ -25,6 +25,7 @@ from rlxweb.ir.lowering import (
     ScratchBuffer,
 )
 from rlxweb.ir.op import TensorType, Types
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.recurrent.wgsl import MAIN, MAX_LANES, copy_or_zero_dispatch
 
 
@@ -410,3 +411,10 @@ def _step_phases(spec: LinearRecurrenceSpec, loop_header: str) -> list[str]:
         "}",
         "workgroupBarrier();",
     ]
+
+
+KERNELS = (
+    KernelVariant(
+        "linear_recurrence, workgroup a row", "linear_recurrence", plan_linear_rows
+    ),
+)

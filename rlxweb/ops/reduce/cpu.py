@@ -20,7 +20,7 @@ from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import Shape, normalize_sorted_axes
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 from rlxweb.ops.reduce import cpu_fast_sums as numpy_fast_float32_sums
 
 MIN_ELEMENTS: Final = 1 << 12
@@ -205,8 +205,9 @@ def _remainder_elements(fold: str, row: NDArray[Any], dtype: type) -> NDArray[An
     return np.append(start, row).astype(dtype)
 
 
-REDUCTION_VARIANTS: Final = tuple(
-    ArrayVariant(f"{op}, compiled", op, _is_supported, _make_runner(op))
+KERNELS = tuple(
+    KernelVariant(
+        f"{op}, compiled", op, for_every_node(_make_runner(op)), _is_supported
+    )
     for op in ("sum", "mean", "max", "min", "prod")
 )
-"""Variants of reductions by compiled code; they precede NumPy's."""

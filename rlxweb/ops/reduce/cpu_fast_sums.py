@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 
 RUN_LENGTH: Final = 128
 """Elements of a run."""
@@ -82,3 +83,11 @@ def _run_sums(axes: Sequence[int], keep_dims: bool, x: NDArray[Any]) -> NDArray[
     total = partial.sum(**sum_options)
     rest = x[(*leading, slice(run_elements, None))]
     return np.asarray(total + rest.sum(**sum_options) if rest.size else total)
+
+
+KERNELS = tuple(
+    KernelVariant(
+        f"{op}, short runs", op, for_every_node(sum_in_runs(op)), is_supported
+    )
+    for op in ("sum", "mean")
+)

@@ -24,7 +24,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 from rlxweb.ops.reduce.wgsl import (
     REDUCTION_KINDS,
     ReductionKind,
@@ -123,7 +123,7 @@ class _ReductionStage:
         )
 
 
-def row_reduction_planner(kind: ReductionKind) -> VariantPlanRule:
+def row_reduction_planner(kind: ReductionKind) -> WgslPlanRule:
     """Return a planner for reductions of the last axes with many invocations per
     output.
 
@@ -163,3 +163,9 @@ def row_reduction_planner(kind: ReductionKind) -> VariantPlanRule:
         return KernelPlan((*dispatches, stage.dispatch()), tuple(scratch))
 
     return plan
+
+
+KERNELS = tuple(
+    KernelVariant(f"{kind}, many lanes a line", kind, row_reduction_planner(kind))
+    for kind in REDUCTION_KINDS
+)

@@ -22,6 +22,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.reduce.wgsl import compute_scalar, element_type_include
 from rlxweb.ops.sort.wgsl import (
     IndexKeyBuffers,
@@ -167,3 +168,9 @@ def plan_topk_by_sorting(
         return None
     rows, n = numel(x.shape[:-1]), x.shape[-1]
     return MergeSortPlanner(SortLines(rows, n, 1, x.dtype, True), k).plan()
+
+
+KERNELS = (
+    KernelVariant("topk, sorted rows", "topk", plan_topk_by_sorting),
+    KernelVariant("argsort, runs merged", "argsort", plan_argsort_by_merging),
+)

@@ -21,6 +21,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.reduce.wgsl import compute_scalar
 
 # shaders/sort/topk_group.wgsl has room for so many invocations and candidates.
@@ -161,3 +162,6 @@ def plan_topk_per_workgroup(
         stage = _TopKStage(
             rows, stage.chunk_count * k, k, "u32", keys, indices, targets
         )
+
+
+KERNELS = (KernelVariant("topk, workgroup a row", "topk", plan_topk_per_workgroup),)

@@ -23,6 +23,7 @@ from rlxweb.ir.lowering import (
     redirect_buffers,
 )
 from rlxweb.ir.op import TensorType, Types
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.sort.wgsl import SortLines, plan_sort
 from rlxweb.ops.sort.wgsl_merge_sort import MergeSortPlanner
 
@@ -140,3 +141,10 @@ def plan_nms_by_merging(
     return planner.plan_after_sort(
         MergeSortPlanner(planner.lines, planner.lines.n).plan()
     )
+
+
+KERNELS = (
+    KernelVariant(
+        "non_max_suppression, runs merged", "non_max_suppression", plan_nms_by_merging
+    ),
+)

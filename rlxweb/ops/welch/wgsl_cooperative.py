@@ -28,7 +28,7 @@ from rlxweb.ops.fft.wgsl_cooperative import (
     fit_cooperative_fft,
 )
 from rlxweb.ops.fft.wgsl_cooperative_plans import twiddle_access, twiddle_reader
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 from rlxweb.ops.welch.parameters import WelchParameters
 from rlxweb.ops.welch.wgsl_cooperative_outputs import (
     CooperativeOutput,
@@ -368,7 +368,7 @@ def _best_max_radix(nfft: int) -> int:
 
 def cooperative_welch_planner(
     is_swizzled: bool = True, max_radix: int = 0
-) -> VariantPlanRule:
+) -> WgslPlanRule:
     """Return a planner of welch_power and welch_row_peaks with a team of lanes per row,
     for GPUs.
 
@@ -409,3 +409,9 @@ def cooperative_welch_planner(
         return work.build()
 
     return plan
+
+
+KERNELS = tuple(
+    KernelVariant(f"{op}, team of lanes a row", op, cooperative_welch_planner())
+    for op in ("welch_power", "welch_row_peaks")
+)

@@ -27,6 +27,7 @@ from rlxweb.ir.lowering import (
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ops.fft.wgsl import RowPlanBuilder
 from rlxweb.ops.gather.wgsl import peaks_dispatch
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.sort.wgsl import SortLines
 from rlxweb.ops.sort.wgsl_merge_sort import MergeSortPlanner
 from rlxweb.ops.sort.wgsl_topk import (
@@ -131,3 +132,6 @@ def plan_ranked_peaks(
     (rows, bins), k = inputs[0].shape, attrs["k"]
     ranking = plan_ranking(rows, bins, k, limits)
     return ranking and plan_power_peaks(ranking, BufferRef("in"), rows, bins, k)
+
+
+KERNELS = (KernelVariant("power_peaks, ranked rows", "power_peaks", plan_ranked_peaks),)

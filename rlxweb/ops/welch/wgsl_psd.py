@@ -16,12 +16,14 @@ from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import BufferRef, KernelPlan, OperandAccess
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ir.shape_arithmetic import numel
-from rlxweb.ops.fft.wgsl_variants import VariantPlanRule
+from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
+from rlxweb.ops.welch.wgsl_cooperative import cooperative_welch_planner
+from rlxweb.ops.welch.wgsl_workgroup import plan_welch_per_workgroup
 
 WINDOW_REF = BufferRef("in", 1)
 
 
-def psd_by_welch_rule(welch_rule: VariantPlanRule) -> VariantPlanRule:
+def psd_by_welch_rule(welch_rule: WgslPlanRule) -> WgslPlanRule:
     """Return the plan rule of psd_real by a rule of welch_power."""
 
     def build_plan(
@@ -53,3 +55,17 @@ def _with_window_of_ones(plan: KernelPlan, n: int) -> KernelPlan:
     )
     tables = (*plan.tables, np.ones(n, np.float32))
     return replace(plan, dispatches=tuple(dispatches), tables=tables)
+
+
+KERNELS = (
+    KernelVariant(
+        "psd_real, team of lanes a row",
+        "psd_real",
+        psd_by_welch_rule(cooperative_welch_planner()),
+    ),
+    KernelVariant(
+        "psd_real, workgroup a row",
+        "psd_real",
+        psd_by_welch_rule(plan_welch_per_workgroup),
+    ),
+)

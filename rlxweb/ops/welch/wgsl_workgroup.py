@@ -35,6 +35,7 @@ from rlxweb.ops.fft.wgsl_variants import (
     workgroup_radices,
     workgroup_size_near,
 )
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.welch import wgsl_workgroup_outputs as select
 from rlxweb.ops.welch.parameters import WelchParameters, welch_parameters
 
@@ -314,3 +315,9 @@ def plan_welch_per_workgroup(
     if shared_bytes > limits.max_compute_workgroup_storage_size:
         return None
     return work.build()
+
+
+KERNELS = tuple(
+    KernelVariant(f"{op}, workgroup a row", op, plan_welch_per_workgroup)
+    for op in ("welch_power", "welch_row_peaks")
+)

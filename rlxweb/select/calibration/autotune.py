@@ -26,7 +26,7 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.kernel_variants import VARIANTS, variant_table_id
+from rlxweb.ops.kernel_variant import KernelTable, load_kernels
 from rlxweb.select.calibration.stopwatch import Stopwatch
 
 AUTOTUNE_S = 8.0
@@ -152,7 +152,7 @@ class _AutotuneRun:
         self, candidates: Sequence[str], watch: Stopwatch, size: tuple[int, int]
     ) -> AutotuneResult:
         """Return the ranking of the variants that are correct."""
-        table_id = variant_table_id(VARIANTS)
+        table_id = KernelTable(load_kernels("wgsl")).id
         x = np.random.default_rng(0).standard_normal(size, np.float32)
         device_input = run_blocking(self.backend.put(x))
         self.stack.callback(lambda: run_blocking(self.backend.free(device_input)))

@@ -40,7 +40,7 @@ def test_float16_variants_match_the_reference(row: Any) -> None:
             else rng.integers(0, 3, tensor_type.shape).astype(tensor_type.dtype.numpy)
             for tensor_type in inputs
         ]
-        got = row.function_for_node(inputs, node.type, node.attrs)(node.attrs, *arrays)
+        got = row.build(inputs, node.type, node.attrs)(node.attrs, *arrays)
         want = op.reference(np, node.attrs, *arrays)
         assert (got.dtype, got.shape) == (np.float16, want.shape)
         np.testing.assert_allclose(

@@ -24,6 +24,7 @@ from rlxweb.ir.op import registry
 from rlxweb.ops.welch.parameters import WelchParameters
 from rlxweb.smoke.case import sample_cases
 from tests.engines_under_test import Engine
+from tests.kernel_tables import direct_function
 from tests.lanes.cuda_on_host import HostCudaModule
 
 needs_gcc = pytest.mark.skipif(
@@ -92,7 +93,7 @@ def test_special_values_and_ties_match_the_reference(op: str, dtype: Any) -> Non
         parameters = [np.linspace(1, 2, n, dtype=dtype)] * 2 if "norm" in op else []
         with np.errstate(all="ignore"):
             want = registry.get(op).reference(np, attrs, x, *parameters)
-        got = VARIANT_BY_OP[op].run(attrs, x, *parameters)
+        got = direct_function(VARIANT_BY_OP[op])(attrs, x, *parameters)
         assert got.dtype == want.dtype
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
@@ -103,7 +104,7 @@ def test_peaks_put_ties_to_the_smaller_bin_and_nan_last() -> None:
     requested.
     """
     power = np.array([[1, np.nan, 3, 3, np.inf], [np.nan] * 4 + [-np.inf]], np.float32)
-    got = VARIANT_BY_OP["power_peaks"].run({"k": 5}, power)
+    got = direct_function(VARIANT_BY_OP["power_peaks"])({"k": 5}, power)
     assert got[:, ::2].tolist() == [[4, 2, 3, 0, 1], [4, 0, 1, 2, 3]]
     np.testing.assert_array_equal(got[0, 1::2], [np.inf, 3, 3, 1, np.nan])
 
@@ -122,14 +123,10 @@ def test_welch_in_blocks_is_welch_at_once(
     window = np.hanning(45) + 0.1
     attrs = dict(hop=20, segments=0, detrend=detrend, doubling=True, nfft=70, scale=0.5)
     want = registry.get("welch_power").reference(np, attrs, x, window)
-    got = VARIANT_BY_OP["welch_power"].run(attrs, x, window)
+    got = direct_function(VARIANT_BY_OP["welch_power"])(attrs, x, window)
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
-    assert (
-        VARIANT_BY_OP["welch_power"]
-        .run(attrs, x.astype("f4"), window.astype("f4"))
-        .dtype
-        == "f4"
-    )
+    power = direct_function(VARIANT_BY_OP["welch_power"])
+    assert power(attrs, x.astype("f4"), window.astype("f4")).dtype == "f4"
 
 
 def test_memory_of_frames_is_bounded() -> None:

@@ -16,6 +16,7 @@ from rlxweb.ir.op import registry
 from rlxweb.ops.attention import cpu as cpu_native_attention
 from rlxweb.ops.attention.cpu import attention_kernels, exported_kernel
 from rlxweb.ops.attention.llvm import attention_llvm_ir
+from tests.kernel_tables import direct_function
 from tests.unit.ops.attention_shapes import attention_shapes
 
 pytestmark = pytest.mark.requires_fast
@@ -34,7 +35,7 @@ def check_attention(
     inputs = [rng.standard_normal(shape, np.float32) for shape in (q, k, v)]
     op = registry.get("attention")
     full_attrs = op.check_attrs(attrs)
-    got = cpu_native_attention.ATTENTION_VARIANTS[0].run(full_attrs, *inputs)
+    got = direct_function(cpu_native_attention.KERNELS[0])(full_attrs, *inputs)
     want = op.reference(np, full_attrs, *(array.astype(np.float64) for array in inputs))
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, 2e-5, 4e-6)
@@ -97,7 +98,7 @@ def test_non_finite_values_spread_as_in_numpy(odd: float) -> None:
     q[0, 0, 3, 5] = odd
     op = registry.get("attention")
     attrs = op.check_attrs({"num_heads": 2, "head_dim": 16})
-    got = cpu_native_attention.ATTENTION_VARIANTS[0].run(attrs, q, k, v)
+    got = direct_function(cpu_native_attention.KERNELS[0])(attrs, q, k, v)
     want = op.reference(np, attrs, *(array.astype(np.float64) for array in (q, k, v)))
     np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
     np.testing.assert_allclose(got, want, 2e-5, 4e-6)

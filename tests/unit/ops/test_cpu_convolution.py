@@ -20,16 +20,16 @@ from rlxweb.ops.conv.cpu.llvm import (
     convolution_tiles,
 )
 from rlxweb.ops.conv.cpu.native import (
-    CONV_VARIANTS,
+    KERNELS,
     conv_kernels,
     exported_kernel,
 )
-from rlxweb.ops.numpy_op_variants import ArrayVariant
+from rlxweb.ops.kernel_variant import KernelVariant
 
 pytestmark = pytest.mark.requires_fast
 
 CONV = registry.get("conv")
-TESTED_VARIANTS = {row.name: row for row in CONV_VARIANTS}
+TESTED_VARIANTS = {row.name: row for row in KERNELS}
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +37,14 @@ def _wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
 
 
-def run_variant(variant: ArrayVariant, attrs: Attrs, *arrays: np.ndarray) -> np.ndarray:
+def run_variant(
+    variant: KernelVariant, attrs: Attrs, *arrays: np.ndarray
+) -> np.ndarray:
     """Run a variant on a node of its own."""
     types = tuple(TensorType(array.shape, DType.F32) for array in arrays)
-    output: np.ndarray = variant.function_for_node(
-        types, CONV.output_type(types, attrs), attrs
-    )(attrs, *arrays)
+    output: np.ndarray = variant.build(types, CONV.output_type(types, attrs), attrs)(
+        attrs, *arrays
+    )
     return output
 
 
@@ -206,6 +208,6 @@ def test_nan_and_infinity_stay_in_their_windows(odd: float) -> None:
     x[0, 1, 5, 20] = odd
     attrs = CONV.check_attrs({"pads": 1})
     want = CONV.reference(np, attrs, x.astype(np.float64), w.astype(np.float64))
-    for variant in CONV_VARIANTS:
+    for variant in KERNELS:
         got = run_variant(variant, attrs, x, w)
         np.testing.assert_array_equal(np.isfinite(got), np.isfinite(want))

@@ -11,7 +11,7 @@ import rlxweb as rlx
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ops.recurrent import cpu as cpu_native_recurrence
-from rlxweb.ops.recurrent.cpu import RECURRENCE_VARIANTS, RecurrenceCall
+from rlxweb.ops.recurrent.cpu import KERNELS, RecurrenceCall
 
 pytestmark = pytest.mark.requires_fast
 ATTRS: dict[str, Any] = {
@@ -56,9 +56,9 @@ def test_rows_stop_at_their_own_length(units: int, rng: np.random.Generator) -> 
     inputs = (x, w, state, lengths)
     types = [TensorType(item.shape, as_dtype(item.dtype)) for item in inputs]
     out = TensorType((6, 2, 3, units), DType.F32)
-    (row,) = (item for item in RECURRENCE_VARIANTS if item.op == "gru")
+    (row,) = (item for item in KERNELS if item.op == "gru")
     assert row.can_run(tuple(types), out, ATTRS)
-    call = row.function_for_node(tuple(types), out, ATTRS)
+    call = row.build(tuple(types), out, ATTRS)
     assert isinstance(call, RecurrenceCall)
     np.testing.assert_allclose(call(ATTRS, *inputs), reference_gru(*inputs), 2e-5, 1e-5)
     assert all(
@@ -67,7 +67,7 @@ def test_rows_stop_at_their_own_length(units: int, rng: np.random.Generator) -> 
 
 
 def test_many_rows_of_many_units_are_left_to_numpy() -> None:
-    (gru_variant,) = (variant for variant in RECURRENCE_VARIANTS if variant.op == "gru")
+    (gru_variant,) = (variant for variant in KERNELS if variant.op == "gru")
 
     def can_run(rows: int, units: int) -> bool:
         x = TensorType((5, rows, 6 * units), DType.F32)

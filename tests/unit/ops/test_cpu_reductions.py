@@ -14,12 +14,13 @@ from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.ir.op import registry
 from rlxweb.ops.reduce import cpu as cpu_native_reductions
 from rlxweb.ops.reduce.cpu import (
-    REDUCTION_VARIANTS,
+    KERNELS,
     ReductionAxes,
     reduction_axes,
     reduction_kernels,
 )
 from rlxweb.ops.reduce.llvm import REDUCTION_OPS, axis_reduction_llvm_ir
+from tests.kernel_tables import direct_function
 
 pytestmark = pytest.mark.requires_fast
 OPS = ("sum", "mean", "max", "min", "prod")
@@ -31,7 +32,7 @@ def _wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compiled_function(op: str) -> Any:
-    return next(row.run for row in REDUCTION_VARIANTS if row.op == op)
+    return next(direct_function(row) for row in KERNELS if row.op == op)
 
 
 def check_reduction(

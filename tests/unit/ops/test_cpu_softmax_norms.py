@@ -16,11 +16,12 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops.norm import cpu as cpu_native_softmax_norms
 from rlxweb.ops.norm.cpu import (
+    KERNELS,
     OPS,
-    SOFTMAX_NORM_VARIANTS,
     softmax_norm_kernels,
 )
 from rlxweb.ops.norm.llvm import row_normalization_llvm_ir
+from tests.kernel_tables import direct_function
 
 pytestmark = pytest.mark.requires_fast
 
@@ -71,7 +72,7 @@ def test_rows_match_numpy(
     x = x.astype(np.float32)
     if odd is not None:
         x.reshape(-1)[shape[-1] // 2] = odd
-    run = next(row.run for row in SOFTMAX_NORM_VARIANTS if row.op == op)
+    run = next(direct_function(row) for row in KERNELS if row.op == op)
     check_rows(op, x, run({"axis": -1, "eps": 1e-5}, *op_inputs(op, x)), {"axis": -1})
 
 
@@ -87,7 +88,7 @@ def test_every_vector_width(
     )
     monkeypatch.setattr(softmax_norm_kernels, "get_kernel", lambda about: kernel)
     x = np.random.default_rng(1).standard_normal((37, 203)).astype(np.float32)
-    run = next(row.run for row in SOFTMAX_NORM_VARIANTS if row.op == op)
+    run = next(direct_function(row) for row in KERNELS if row.op == op)
     check_rows(op, x, run({"axis": -1, "eps": 1e-5}, *op_inputs(op, x)), {"axis": -1})
 
 
@@ -123,6 +124,6 @@ def test_reference_runs_where_nothing_is_compiled(
     assert "softmax, compiled" not in CpuBackend().variants_for(*arguments)
     monkeypatch.setenv("RLX_FAST", "background")
     softmax_norm_kernels._kernels.clear()
-    got = SOFTMAX_NORM_VARIANTS[0].run({"axis": -1}, x)
+    got = direct_function(KERNELS[0])({"axis": -1}, x)
     assert softmax_norm_kernels.missing_reason("softmax")
     check_rows("softmax", x, got, {"axis": -1})

@@ -20,14 +20,13 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.limits import Limits
 from rlxweb.engines.evaluate import evaluate
-from rlxweb.engines.webgpu.kernel_selection import KernelSelector
+from rlxweb.engines.webgpu.kernel_selection import Hardware, KernelSelector
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, HostOnly
 from rlxweb.ir.op import Attr, registry
 from rlxweb.ops.custom_op_registration import register_custom
-from rlxweb.ops.kernel_variants import Hardware
 from tests.engines_under_test import engine
 
 NAME = "test_custom_leaky"

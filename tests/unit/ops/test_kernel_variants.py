@@ -9,36 +9,48 @@ import pytest
 from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.ops.kernel_variants import VARIANTS, Hardware, variants_for_op
+from rlxweb.ops.kernel_variant import KernelTable
 from tests.engines_under_test import single_op_graph
+from tests.kernel_tables import WGSL_VARIANTS
 
 
 def test_variants_have_distinct_names_and_real_ops() -> None:
     """A variant of an op that does not exist would never run and never be missed."""
-    names = [variant.name for variant in VARIANTS]
+    names = [variant.name for variant in WGSL_VARIANTS]
     assert len(set(names)) == len(names)
-    assert all(variant.op in registry for variant in VARIANTS)
+    assert all(variant.op in registry for variant in WGSL_VARIANTS)
 
 
-def test_variants_for_op_keeps_table_order() -> None:
+def test_a_table_keeps_its_order() -> None:
     """The order matters: the first variant that fits is used."""
-    for op in {variant.op for variant in VARIANTS}:
-        assert list(variants_for_op(op)) == [
-            variant for variant in VARIANTS if variant.op == op
-        ]
-    assert variants_for_op("no such op") == ()
+    table = KernelTable(WGSL_VARIANTS)
+    for op in {variant.op for variant in WGSL_VARIANTS}:
+        of_op = [variant for variant in WGSL_VARIANTS if variant.op == op]
+        assert list(table.for_op(op)) == of_op
+        assert table.ordered(op, ()) == [*of_op, None]
+    assert table.for_op("no such op") == ()
+
+
+def test_the_id_of_a_table_tells_the_order_of_an_ops_kernels() -> None:
+    """Results measured with one table are no use to another; the order of ops does not
+    count.
+    """
+    by_op = sorted(WGSL_VARIANTS, key=lambda variant: variant.op)
+    assert KernelTable(by_op).id == KernelTable(WGSL_VARIANTS).id
+    assert KernelTable(WGSL_VARIANTS[::-1]).id != KernelTable(WGSL_VARIANTS).id
+    assert KernelTable(WGSL_VARIANTS[1:]).id != KernelTable(WGSL_VARIANTS).id
 
 
 @pytest.mark.parametrize("limits", [Limits(), tiny_limits()], ids=["default", "shrunk"])
 def test_every_plan_answers_for_every_sample(limits: Limits) -> None:
     """A variant returns dispatches or None for every sample and does not raise."""
-    for variant in VARIANTS:
+    for variant in WGSL_VARIANTS:
         op = registry.get(variant.op)
         for sample_index, sample in enumerate(op.samples):
             graph: Graph = single_op_graph(op, sample, sample.draw(sample_index))
             node = graph.node(graph.outputs[0])
             types = tuple(graph.node(i).type for i in node.inputs)
-            plan = variant.plan(types, node.type, node.attrs, limits)
+            plan = variant.build(types, node.type, node.attrs, limits)
             assert plan is None or plan.dispatches, (
                 f"{variant.name}: sample {sample_index}"
             )
@@ -46,9 +58,8 @@ def test_every_plan_answers_for_every_sample(limits: Limits) -> None:
 
 def test_subgroup_variants_need_the_feature() -> None:
     """Subgroup variants need the device feature; all others need none."""
-    without_subgroups = Hardware(Limits())
     unsupported = [
-        variant for variant in VARIANTS if not variant.is_supported(without_subgroups)
+        variant for variant in WGSL_VARIANTS if not variant.is_supported(frozenset())
     ]
     assert {variant.op for variant in unsupported} == {
         "softmax",
@@ -56,5 +67,5 @@ def test_subgroup_variants_need_the_feature() -> None:
         "rms_norm",
     }
     assert {variant.feature for variant in unsupported} == {"subgroup"}
-    with_subgroups = Hardware(Limits(), frozenset({"subgroup"}))
-    assert all(variant.is_supported(with_subgroups) for variant in VARIANTS)
+    with_subgroups = frozenset({"subgroup"})
+    assert all(variant.is_supported(with_subgroups) for variant in WGSL_VARIANTS)

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from rlxweb.ops.elementwise.cpu_erf import _BLOCK_ELEMENTS, _SATURATION, erf
+from rlxweb.ops.elementwise.cpu import _BLOCK_ELEMENTS, _SATURATION, erf
 
 EXACT_ERF = np.vectorize(math.erf)
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.codegen.cache_blocked_ops import is_large
 from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.numpy_op_variants import NUMPY_VARIANTS, ArrayVariant
+from rlxweb.ops.cache_blocking import is_large
+from rlxweb.ops.kernel_variant import KernelVariant
 from tests.engines_under_test import Engine, engine
+from tests.kernel_tables import NUMPY_VARIANTS, direct_function
 from tests.ops.op_cases import OpCase, sample_cases, view_cases
 from tests.ops.test_agreement import case_failures
 
@@ -25,7 +26,7 @@ def enable_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
 
 
-def can_run_case(variant: ArrayVariant, case: OpCase) -> bool:
+def can_run_case(variant: KernelVariant, case: OpCase) -> bool:
     """Return whether the variant's gate accepts a case."""
     node = case.graph.node(case.graph.outputs[0])
     types = tuple(case.graph.node(i).type for i in node.inputs)
@@ -49,10 +50,10 @@ def test_variants_have_distinct_names_and_registered_ops() -> None:
     [row for row in NUMPY_VARIANTS if row.gate is not is_large],
     ids=lambda row: row.name,
 )
-def test_some_sample_runs_the_variant(variant: ArrayVariant) -> None:
+def test_some_sample_runs_the_variant(variant: KernelVariant) -> None:
     """No gate raises, and the agreement tests have a sample that each gate accepts.
 
-    But for parts of what is larger than any sample: `test_cache_blocked_ops.py` has
+    But for parts of what is larger than any sample: `test_cache_blocking.py` has
     some.
     """
     assert any([can_run_case(variant, case) for case in sample_cases(variant.op)])
@@ -91,6 +92,9 @@ def test_searches_rank_nan_and_infinity_as_the_references_do(op: str) -> None:
     x = np.where(np.arange(70)[:, None] % 2, x, rng.normal(size=x.shape))
     op_record, variant = registry.get(op), VARIANTS_BY_OP[op]
     for k in (1, 7, 40):
-        got, want = variant.run({"k": k}, x), op_record.reference(np, {"k": k}, x)
+        got, want = (
+            direct_function(variant)({"k": k}, x),
+            op_record.reference(np, {"k": k}, x),
+        )
         np.testing.assert_array_equal(got, want)
         assert got.dtype == want.dtype

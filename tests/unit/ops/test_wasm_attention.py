@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.attention.wasm import ATTENTION_VARIANTS, WasmAttention
+from rlxweb.ops.attention.wasm import KERNELS, WasmAttention
 from tests.unit.ops.attention_shapes import attention_shapes
 
 IN_WASM = sys.platform == "emscripten"
-(WASM_ATTENTION,) = ATTENTION_VARIANTS
+(WASM_ATTENTION,) = KERNELS
 Shape = tuple[int, ...]
 
 
@@ -54,9 +54,7 @@ def check_attention(
         types = tuple(TensorType(array.shape, DType.F32) for array in inputs)
         out = TensorType(want.shape, DType.F32)
         if IN_WASM and WASM_ATTENTION.can_run(types, out, full_attrs):
-            got = WASM_ATTENTION.function_for_node(types, out, full_attrs)(
-                full_attrs, *inputs
-            )
+            got = WASM_ATTENTION.build(types, out, full_attrs)(full_attrs, *inputs)
         else:
             got = op.reference(np, full_attrs, *inputs)
     assert got.shape == want.shape

@@ -46,7 +46,7 @@ def check_product(actual: Any, x: Any, y: Any) -> None:
 
 def test_functions_exist_only_in_wasm() -> None:
     assert (wasm_functions() is not None) == IN_WASM
-    assert set(wasm_matmul.WASM_MATMUL_OPS) == (
+    assert {variant.op for variant in wasm_matmul.KERNELS} == (
         {"matmul", "fused_matmul_bias_act"} if IN_WASM else set()
     )
     x = random_array(64, 64)

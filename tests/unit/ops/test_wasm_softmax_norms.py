@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.norm.wasm import SOFTMAX_NORM_VARIANTS
+from rlxweb.ops.norm.wasm import KERNELS
 
 IN_WASM = sys.platform == "emscripten"
-VARIANT_BY_OP = {row.op: row for row in SOFTMAX_NORM_VARIANTS}
+VARIANT_BY_OP = {row.op: row for row in KERNELS}
 Shape = tuple[int, ...]
 
 

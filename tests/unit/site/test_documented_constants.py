@@ -12,12 +12,13 @@ import pytest
 
 from rlxweb.batch.cluster import cluster_clients, task_packing
 from rlxweb.cli.peaks_parquet import MIN_GROUP_ROWS
-from rlxweb.codegen import array_tiles, cache_blocked_ops, result_buffer_pool
+from rlxweb.codegen import array_tiles, result_buffer_pool
 from rlxweb.engines import cpu_numpy_elementwise
 from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
 from rlxweb.export import local_server
 from rlxweb.io import chunked_array_reader, http_ranges, npz_reader, read_ahead
 from rlxweb.live import continuous_analysis, latest_update, lsl_source
+from rlxweb.ops import cache_blocking
 from rlxweb.ops.reduce import cpu_fast_sums as numpy_fast_float32_sums
 from rlxweb.ops.welch.cpu import kernel as compiled_welch
 from rlxweb.ops.welch.cpu import spectrum as welch_spectrum
@@ -70,7 +71,7 @@ DOCUMENTED_CONSTANTS = [
     (
         _COMPILED_PAGE,
         "transforms of # elements or more",
-        cache_blocked_ops.MIN_BLOCKED_ELEMENTS,
+        cache_blocking.MIN_BLOCKED_ELEMENTS,
     ),
     (
         _COMPILED_PAGE,

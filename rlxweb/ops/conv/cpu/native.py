@@ -33,8 +33,8 @@ from rlxweb.ops.conv.cpu.numpy import NumpyConvolution
 from rlxweb.ops.conv.cpu.phase_split import phase_lengths, tap_offsets
 from rlxweb.ops.conv.cpu.wasm import WasmConvolution
 from rlxweb.ops.conv.wgsl import ConvolutionShape, convolution_shape
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.native import matmul_into, matmul_kernels
-from rlxweb.ops.numpy_op_variants import ArrayVariant
 
 Array = NDArray[Any]
 ConvFunction = Callable[..., Array]
@@ -301,12 +301,7 @@ class DirectConvCall:
         return out.reshape(self.shape)
 
 
-CONV_VARIANTS: Final = (
-    ArrayVariant(
-        "conv, compiled", "conv", _fits_native_kernel, _plan_native, is_planned=True
-    ),
-    ArrayVariant(
-        "conv, windows in cache", "conv", _is_supported, _plan_matmul, is_planned=True
-    ),
+KERNELS = (
+    KernelVariant("conv, compiled", "conv", _plan_native, _fits_native_kernel),
+    KernelVariant("conv, windows in cache", "conv", _plan_matmul, _is_supported),
 )
-"""Variants of convolution by compiled code; they precede NumPy's."""

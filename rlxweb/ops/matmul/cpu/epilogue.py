@@ -30,6 +30,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import Shape
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.llvm import MAX_OPERANDS
 from rlxweb.ops.matmul.cpu.native import (
     BoundEpilogue,
@@ -45,7 +46,6 @@ from rlxweb.ops.matmul.cpu.native import (
     tiling_for,
 )
 from rlxweb.ops.matmul.cpu.packed_weights import PANEL_CACHE
-from rlxweb.ops.numpy_op_variants import ArrayVariant
 
 Array = NDArray[Any]
 NodeWork = tuple[Node, Callable[..., Any], tuple[int, ...]]
@@ -285,9 +285,6 @@ def fuse_epilogue(
     return region[0], call, (*inputs, *epilogue.reads[1:])
 
 
-MATMUL_VARIANTS: Final = (
-    ArrayVariant(
-        "matmul, compiled", "matmul", is_matmul_supported, _plan_matmul, is_planned=True
-    ),
+KERNELS = (
+    KernelVariant("matmul, compiled", "matmul", _plan_matmul, is_matmul_supported),
 )
-"""Variants of matrix products by compiled code; they precede NumPy's."""

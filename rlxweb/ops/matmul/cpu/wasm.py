@@ -21,6 +21,7 @@ from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_fused_module
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.wasm_codegen import (
     ARGUMENTS,
     PANEL_COLUMNS,
@@ -358,9 +359,12 @@ class WasmFusedMatmul(WasmMatmul):
         return activated
 
 
-WASM_MATMUL_OPS: Final[dict[str, type[WasmMatmul]]] = (
+_WASM_OPS: Final[dict[str, type[WasmMatmul]]] = (
     {"matmul": WasmMatmul, "fused_matmul_bias_act": WasmFusedMatmul}
     if IN_BROWSER
     else {}
 )
-"""Implementing class by op, where there is WebAssembly."""
+KERNELS = tuple(
+    KernelVariant(f"{op}, by WebAssembly", op, make_call, is_supported)
+    for op, make_call in _WASM_OPS.items()
+)

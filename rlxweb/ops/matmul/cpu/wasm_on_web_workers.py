@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from rlxweb.codegen.native_elementwise import RegionSpec
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.epilogue import EpilogueCall, matmul_epilogue
 from rlxweb.ops.matmul.cpu.native import MatmulEpilogue
 from rlxweb.ops.matmul.cpu.wasm import WasmMatmul, can_share, is_supported
@@ -29,7 +30,6 @@ from rlxweb.ops.matmul.cpu.web_worker_matmul import (
     supports_columns,
 )
 from rlxweb.ops.matmul.cpu.web_workers import SharedMemoryBlock, available_web_workers
-from rlxweb.ops.numpy_op_variants import ArrayVariant
 
 Array = NDArray[Any]
 
@@ -132,7 +132,7 @@ def _plan_matmul(inputs: Types, out: TensorType, attrs: Attrs) -> SharedMatmul:
     return SharedMatmul(product, out.shape, product)
 
 
-SHARED_MATMUL_VARIANTS: Final = (
-    ArrayVariant("matmul, by Workers too", "matmul", _is_supported, _plan_matmul, True),
+KERNELS = (
+    KernelVariant("matmul, by Workers too", "matmul", _plan_matmul, _is_supported),
 )
 """Variant of matrix products with Web Workers, tried before that of one thread."""

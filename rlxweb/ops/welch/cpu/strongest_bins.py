@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.core.thread_tasks import Task, run_tasks
+from rlxweb.ir.op import Attrs, TensorType, Types
 
 _BLOCK_BINS = 32_768
 _MIN_THREADED_BINS = 524_288
@@ -161,3 +162,9 @@ def _sort_all_bins(power: NDArray[Any], k: int) -> BinsAndPower:
     """Return the k strongest bins by a stable sort of all bins."""
     bins = (-power).argsort(axis=1, kind="stable")[:, :k]
     return bins, power[np.arange(len(power))[:, None], bins]
+
+
+def has_long_float_rows(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return whether rows are long enough for a search to beat a sort."""
+    x = inputs[0]
+    return x.dtype.is_float and x.numel >= 2048 and x.shape[-1] >= 16

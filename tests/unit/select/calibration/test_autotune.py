@@ -25,7 +25,7 @@ from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.kernel_variants import VARIANTS, KernelVariant, variant_table_id
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.reduce.wgsl_variants import row_reduction_planner
 from rlxweb.select.calibration import autotune as module
 from rlxweb.select.calibration.autotune import (
@@ -39,9 +39,10 @@ from rlxweb.select.calibration.calibration_store import calibration_store
 from rlxweb.select.calibration.engine_calibration_lookup import known_record
 from rlxweb.select.calibration.stopwatch import Stopwatch
 from rlxweb.select.device_and_adapter import engine_identity, parse_place
+from tests.kernel_tables import WGSL_TABLE
 
 PLACE = parse_place("vulkan:llvmpipe")
-VARIANT_TABLE = variant_table_id(VARIANTS)
+VARIANT_TABLE = WGSL_TABLE.id
 QUICK_STOPWATCH = Stopwatch(samples=3, sample_ns=0, budget_ns=1e6)
 FFT_RESULT = AutotuneResult(
     "fft", (8, 512), (("fft, unrolled passes", 1.0), ("fft", 2.0)), (), VARIANT_TABLE
@@ -167,7 +168,8 @@ def test_wrong_variant_is_excluded_and_reported(
     engine = backend_with_variants(lavapipe, wrong, right)
     total = single_op_graph("sum", 1)
     assert chosen_variant(engine, total) == wrong.name
-    monkeypatch.setattr(module, "VARIANTS", engine.kernel_selector.variants)
+    variants = engine.kernel_selector.kernels.variants
+    monkeypatch.setattr(module, "load_kernels", lambda kind: variants)
     monkeypatch.setattr(
         module,
         "AUTOTUNE_CASES",
@@ -189,7 +191,7 @@ def test_hanging_variant_ends_autotuning_not_calibration(
     """A variant that hangs is named and never used; the others keep the order of the
     table.
     """
-    engine = backend_with_variants(lavapipe, *VARIANTS)
+    engine = backend_with_variants(lavapipe, *WGSL_TABLE.variants)
     with_variant = engine.with_variant
 
     def with_hanging_variant(variant: str) -> Any:

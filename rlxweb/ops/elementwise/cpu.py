@@ -1,12 +1,13 @@
-"""Error function (erf) of float32 by NumPy: one quotient of polynomials, block by
-block.
+"""NumPy kernels of elementwise ops: erf, sigmoid and relu in few passes.
 
-Near 0 and far from it are one formula, so that nothing is computed twice and chosen
-from; a part and what is made of it lie in a core's nearest caches.
+Erf of float32 is one quotient of polynomials, the same near 0 and far from it, so that
+nothing is computed twice and chosen from; a block and what is made of it lie in a
+core's nearest caches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,9 @@ from numpy.typing import NDArray
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 
+Array = NDArray[Any]
 # x P(x^2) / Q(x^2) is erf(x) for |x| <= _END, fitted by us to 2e-8 relative; float32
 # computes it to 4e-7. At _END it gives exactly 1, which erf is from there on.
 _SATURATION: Final = np.float32(3.92)
@@ -31,7 +34,7 @@ _BLOCK_ELEMENTS: Final = 1 << 14
 """Elements of a block."""
 
 
-def is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+def _is_float32(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Return whether the result is float32; the reference serves the others."""
     return out.dtype is DType.F32
 
@@ -75,3 +78,34 @@ def _evaluate_polynomial(
         out += np.float32(term)
         out *= x
     out += np.float32(terms[0])
+
+
+def _is_float(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return whether the result is float32 or float64."""
+    return out.dtype in (DType.F32, DType.F64)
+
+
+def _sigmoid(attrs: Attrs, x: Array) -> Array:
+    """Return 1 / (1 + exp(-x)), computed in one array; an overflowing exponential gives
+    0.
+    """
+    result: Array = np.asarray(np.negative(x))
+    np.exp(result, out=result)
+    result += 1
+    np.reciprocal(result, out=result)
+    return result
+
+
+def _plan_relu(inputs: Types, out: TensorType, attrs: Attrs) -> Callable[..., Array]:
+    """Return a relu with the zero of the node's dtype."""
+    zero = out.dtype.numpy.type(0)
+    return lambda attrs, x: np.maximum(x, zero)
+
+
+KERNELS = (
+    KernelVariant(
+        "sigmoid, in one array", "sigmoid", for_every_node(_sigmoid), _is_float
+    ),
+    KernelVariant("relu, a number", "relu", _plan_relu, _is_float),
+    KernelVariant("erf, one quotient", "erf", for_every_node(erf), _is_float32),
+)

@@ -1,15 +1,13 @@
-"""Alternative kernels of ops that only move elements: gather and transposing copies.
+"""Kernels of copies that transpose: rows of the target run across those of the source.
 
-Rows of a table move four neighbours at a time; a copy across the rows of its source
-goes through tiles in workgroup memory, so that both sides are touched along their rows.
-Deleting any of them changes no result.
+A copy goes through tiles in workgroup memory, so that both sides are touched along
+their rows, or four by four in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
@@ -18,41 +16,16 @@ from rlxweb.ir.lowering import (
     BufferRef,
     IterationAxis,
     KernelDispatch,
-    KernelPlan,
     OperandAccess,
     wrap_u32,
 )
-from rlxweb.ir.op import TensorType, Types, registry
+from rlxweb.ops.kernel_variant import COPY, KernelVariant
 
 # shaders/layout/transpose_tiles.wgsl: side of a tile, its cells with padding,
 # invocations.
 TILE_SIDE, TILE_CELLS, WORKGROUP_SIZE = 32, 32 * 33, 256
 BATCH_AXES = 2
 _SCALARS = {DType.F16: "f32", DType.F32: "f32", DType.I32: "i32", DType.U32: "u32"}
-
-
-def plan_vec4_gather(
-    inputs: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
-) -> KernelPlan | None:
-    """Plan a gather by vec4s; None where a row's length is no multiple of four."""
-    plan = registry.get("gather").kernel_plan(inputs, out, attrs)
-    if plan is None:
-        return None
-    (dispatch,) = plan.dispatches
-    inner = next(axis.size for axis in dispatch.axes if axis.name == "inner")
-    if inner % 4 or inner == 0 or inputs[0].dtype is DType.BOOL:
-        return None
-    table, indices, target = dispatch.accesses
-    vec4_accesses = (
-        replace(table, is_vec4=True),
-        indices,
-        replace(target, is_vec4=True),
-    )
-    grid = (("outer", 1), ("index", 1), ("inner", 4))
-    vec4_dispatch = replace(
-        dispatch, shader="gather_rows", accesses=vec4_accesses, grid=grid
-    )
-    return KernelPlan((vec4_dispatch,))
 
 
 def tiled_transpose(
@@ -189,3 +162,9 @@ def _as_transpose(
         target_strides,
         (source_layout.offset, target_layout.offset),
     )
+
+
+KERNELS = (
+    KernelVariant("copy, four by four", COPY, vec4_transpose),
+    KernelVariant("copy, tiles of 32 by 32", COPY, tiled_transpose),
+)

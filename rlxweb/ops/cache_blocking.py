@@ -23,6 +23,7 @@ from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import Shape, normalize_axis
+from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
 
 MIN_BLOCKED_ELEMENTS: Final = 2 * TILE_ELEMENTS
 """Minimum elements for which blocking outweighs its Python overhead."""
@@ -35,25 +36,14 @@ RowAxesRule = Callable[[Attrs, int], Collection[int]]
 """
 
 
-def _attr_axis(attrs: Attrs, rank: int) -> Collection[int]:
+def attr_axis(attrs: Attrs, rank: int) -> Collection[int]:
     """Return the axis that the op's attribute names."""
     return (normalize_axis(attrs["axis"], rank),)
 
 
-def _last_axis(attrs: Attrs, rank: int) -> Collection[int]:
+def last_axis(attrs: Attrs, rank: int) -> Collection[int]:
     """Return the last axis."""
     return (rank - 1,)
-
-
-ROW_AXES: Final[dict[str, RowAxesRule]] = {
-    **dict.fromkeys(("softmax", "layer_norm", "rms_norm", "cumsum"), _attr_axis),
-    **dict.fromkeys(
-        ("fft", "rfft", "irfft", "psd_real", "log_mel", "stft"), _last_axis
-    ),
-}
-"""Ops that are blocked, with the axes of their rows. Operands other than the first
-belong to all rows alike.
-"""
 
 
 class OperandTiles(NamedTuple):
@@ -64,10 +54,10 @@ class OperandTiles(NamedTuple):
 
 
 def split_operands(
-    op: str, attrs: Attrs, input_shape: Shape, output_shape: Shape
+    row_axes_rule: RowAxesRule, attrs: Attrs, input_shape: Shape, output_shape: Shape
 ) -> OperandTiles:
     """Split an op's call into tiles; one tile where all of it is one row."""
-    row_axes = sorted(ROW_AXES[op](attrs, len(input_shape)))
+    row_axes = sorted(row_axes_rule(attrs, len(input_shape)))
     free_axes = [axis for axis in range(len(input_shape)) if axis not in row_axes]
     max_elements = max(
         1, TILE_ELEMENTS // max(1, prod(input_shape[axis] for axis in row_axes))
@@ -98,14 +88,17 @@ def is_large(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return inputs[0].numel >= MIN_BLOCKED_ELEMENTS and out.numel > 0
 
 
-def blocked_op(op: str) -> Callable[..., NDArray[Any]]:
-    """Return the blocked op as (attrs, *arrays) → array."""
+def blocked_op(op: str, row_axes: RowAxesRule) -> Callable[..., NDArray[Any]]:
+    """Return the blocked op as (attrs, *arrays) → array.
+
+    Operands other than the first belong to all rows alike.
+    """
 
     def run(attrs: Attrs, x: NDArray[Any], *rest: NDArray[Any]) -> NDArray[Any]:
         op_record = registry.get(op)
         types = [TensorType(array.shape, as_dtype(array.dtype)) for array in (x, *rest)]
         output_type = op_record.output_type(types, attrs)
-        tiles = split_operands(op, attrs, x.shape, output_type.shape)
+        tiles = split_operands(row_axes, attrs, x.shape, output_type.shape)
         if len(tiles.input_tiles) == 1:
             result: NDArray[Any] = op_record.reference(np, attrs, x, *rest)
             return result
@@ -120,3 +113,13 @@ def blocked_op(op: str) -> Callable[..., NDArray[Any]]:
         return out
 
     return run
+
+
+def blocked_kernels(row_axes: RowAxesRule, *ops: str) -> tuple[KernelVariant, ...]:
+    """Return the kernels that compute large operands of these ops block by block."""
+    return tuple(
+        KernelVariant(
+            f"{op}, in parts", op, for_every_node(blocked_op(op, row_axes)), is_large
+        )
+        for op in ops
+    )

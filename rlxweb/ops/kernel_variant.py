@@ -1,0 +1,213 @@
+"""Faster kernels of ops: the record of one, and the choice among several.
+
+Rule: deleting any record changes no result, only time. The op's own declaration (its
+reference on arrays, its own kernel plan on a GPU) is always the last resort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, TypeVar
+from zlib import crc32
+
+from rlxweb.core.fork_safety import cached_property
+from rlxweb.core.limits import Limits
+from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
+from rlxweb.ir.lowering import KernelPlan
+from rlxweb.ir.op import Attrs, TensorType, Types
+
+T = TypeVar("T")
+WgslPlanRule = Callable[
+    [Types, TensorType, Mapping[str, Any], Limits], KernelPlan | None
+]
+"""Rule (input types, output type, attrs, limits) → kernel plan, None where it does not
+fit.
+"""
+COPY = "copy"
+"""Name by which copies between layouts, which are not an op, have kernels."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelVariant:
+    """Faster kernel of an op on one kind of engine.
+
+    name     unique in its table; measured results are stored under it
+    op       name of the op, or `COPY`
+    build    makes the kernel of a node; None where it does not fit:
+             WGSL    a `WgslPlanRule`; of `COPY` (source layout, target layout, dtype,
+                     limits) → dispatch
+             arrays  (input types, output type, attrs) → function (attrs, *arrays) →
+                     array, the reference's within the op's tolerance
+    gate     (input types, output type, attrs) → may it be taken; None: always
+    feature  of the device that it uses, by the name of the port; None: none
+    """
+
+    name: str
+    op: str
+    build: Callable[..., Any]
+    gate: Callable[[Types, TensorType, Attrs], bool] | None = None
+    feature: str | None = None
+
+    def is_supported(self, features: frozenset[str] | None) -> bool:
+        """Return whether a device has the feature that it uses; None: ask nobody."""
+        return features is None or self.feature is None or self.feature in features
+
+    def can_run(self, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+        """Return whether the gate lets a node through."""
+        return self.gate is None or self.gate(inputs, out, attrs)
+
+
+def for_every_node(function: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
+    """Return a `build` that gives the same function (attrs, *arrays) for every node."""
+    return lambda inputs, out, attrs: function
+
+
+class KernelTable:
+    """Kernel variants of one kind of engine, in the order in which they are tried."""
+
+    def __init__(self, variants: Iterable[KernelVariant] = ()) -> None:
+        self.variants = tuple(variants)
+        self._by_op: dict[str, tuple[KernelVariant, ...]] = {}
+        for variant in self.variants:
+            others = self._by_op.get(variant.op, ())
+            self._by_op[variant.op] = (*others, variant)
+
+    def __bool__(self) -> bool:
+        return bool(self.variants)
+
+    def for_op(
+        self, op: str, features: frozenset[str] | None = None
+    ) -> tuple[KernelVariant, ...]:
+        """Return the variants of an op whose feature a device has; all without
+        `features`.
+        """
+        return tuple(
+            variant
+            for variant in self._by_op.get(op, ())
+            if variant.is_supported(features)
+        )
+
+    def with_name(
+        self, name: str, features: frozenset[str] | None = None
+    ) -> tuple[KernelVariant, ...]:
+        """Return the variants of that name whose feature a device has."""
+        return tuple(
+            variant
+            for variant in self.variants
+            if variant.name == name and variant.is_supported(features)
+        )
+
+    def ordered(
+        self,
+        op: str,
+        inputs: Types,
+        features: frozenset[str] | None = None,
+        results: Sequence[AutotuneResult] = (),
+    ) -> list[KernelVariant | None]:
+        """Return the variants of an op in the table's order and the op's own kernel
+        (None) last, or all in the order of their autotuning results; those without a
+        result come last, and those that computed wrong are left out.
+        """
+        variants: list[KernelVariant | None] = [*self.for_op(op, features), None]
+        result = nearest_result(results, op, inputs) if results else None
+        if result is None:
+            return variants
+        ranks = {name: rank for rank, (name, _) in enumerate(result.ways)}
+        wrong_names = {name for name, _ in result.wrong}
+        kept = [v for v in variants if v is None or v.name not in wrong_names]
+        kept.sort(key=lambda v: ranks.get(v.name if v else op, len(ranks)))
+        return kept
+
+    @cached_property
+    def id(self) -> str:
+        """Identifier of the table: results measured with one are of no use to
+        another.
+        """
+        names = {op: [v.name for v in self._by_op[op]] for op in sorted(self._by_op)}
+        return f"{crc32(repr(names).encode()):08x}"
+
+
+def select_kernel(
+    ordered: Iterable[KernelVariant | None],
+    inputs: Types,
+    out: TensorType,
+    attrs: Attrs,
+    fit: Callable[[KernelVariant | None], T | None],
+) -> T | None:
+    """Return the first kernel whose gate lets the node through and which fits; None if
+    there is none.
+
+    ordered  as `KernelTable.ordered` gives them; None stands for the op's own kernel
+    fit      builds a kernel for the engine; None where it does not fit
+    """
+    for variant in ordered:
+        if variant is None or variant.can_run(inputs, out, attrs):
+            kernel = fit(variant)
+            if kernel is not None:
+                return kernel
+    return None
+
+
+KERNEL_MODULES: dict[str, tuple[str, ...]] = {
+    "wgsl": (
+        "matmul.wgsl_blocked",
+        "matmul.wgsl_variants",
+        "quantized.wgsl",
+        "conv.wgsl_variants",
+        "layout.wgsl_padding",
+        "layout.wgsl_transpose",
+        "sort.wgsl_topk",
+        "sort.wgsl_merge_sort",
+        "welch.wgsl_power_peaks",
+        "vision.wgsl_non_max_suppression",
+        "attention.wgsl",
+        "norm.wgsl_add_norm",
+        "norm.wgsl_in_registers",
+        "norm.wgsl_per_workgroup",
+        "gather.wgsl_rows",
+        "reduce.wgsl_variants",
+        "recurrent.wgsl",
+        "recurrent.wgsl_linear_recurrence",
+        "fft.wgsl_cooperative_plans",
+        "fft.wgsl_variants",
+        "welch.wgsl_psd",
+        "welch.wgsl_cooperative",
+        "welch.wgsl_workgroup",
+    ),
+    "cpu": (
+        "norm.wasm",
+        "attention.wasm",
+        "matmul.cpu.wasm_on_web_workers",
+        "norm.cpu",
+        "attention.cpu",
+        "matmul.cpu.epilogue",
+        "matmul.cpu.wasm",
+        "conv.cpu.native",
+        "pool.cpu",
+        "reduce.cpu",
+        "reduce.cpu_fast_sums",
+        "recurrent.cpu",
+        "recurrent.cpu_numpy",
+        "elementwise.cpu",
+        "layout.cpu",
+        "gather.cpu",
+        "sort.cpu",
+        "welch.cpu.numpy",
+        "fft.cpu",
+        "quantized.cpu",
+    ),
+}
+"""Modules below `rlxweb.ops` whose `KERNELS` an engine may take. Of an op's kernels the
+first that fits is taken, so the order counts within an op.
+"""
+
+
+def load_kernels(engine: Literal["wgsl", "cpu"]) -> tuple[KernelVariant, ...]:
+    """Return the kernel variants of all ops for one kind of engine."""
+    return tuple(
+        variant
+        for name in KERNEL_MODULES[engine]
+        for variant in import_module(f"rlxweb.ops.{name}").KERNELS
+    )

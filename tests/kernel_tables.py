@@ -1,0 +1,41 @@
+"""Tables of faster kernels that several tests go through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rlxweb.ops.elementwise import cpu as elementwise
+from rlxweb.ops.fft import cpu as fft
+from rlxweb.ops.gather import cpu as gather
+from rlxweb.ops.kernel_variant import COPY, KernelTable, KernelVariant, load_kernels
+from rlxweb.ops.layout import cpu as layout
+from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
+from rlxweb.ops.quantized import cpu as quantized
+from rlxweb.ops.recurrent import cpu_numpy as recurrent
+from rlxweb.ops.reduce import cpu_fast_sums
+from rlxweb.ops.sort import cpu as sort
+from rlxweb.ops.welch.cpu import numpy as welch
+
+WGSL_TABLE = KernelTable(load_kernels("wgsl"))
+COPY_VARIANTS = WGSL_TABLE.for_op(COPY)
+WGSL_VARIANTS = tuple(v for v in WGSL_TABLE.variants if v.op != COPY)
+NUMPY_VARIANTS: tuple[KernelVariant, ...] = (
+    *wasm_matmul.KERNELS,
+    *cpu_fast_sums.KERNELS,
+    *recurrent.KERNELS,
+    *elementwise.KERNELS,
+    *layout.KERNELS,
+    *gather.KERNELS,
+    *sort.KERNELS,
+    *welch.KERNELS,
+    *fft.KERNELS,
+    *quantized.KERNELS,
+)
+"""Kernels on NumPy arrays that compile nothing, and those of WebAssembly's products."""
+
+
+def direct_function(variant: KernelVariant) -> Callable[..., Any]:
+    """Return the function of a variant that has the same for every node."""
+    function: Callable[..., Any] = variant.build(None, None, None)
+    return function
