@@ -19,12 +19,12 @@ from rlxweb.codegen.native_elementwise import (
     compilable_region,
     region_kernels,
 )
+from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
 from rlxweb.compiler.plan import Plan, PlanStep
 from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.engines.array import ArrayBackend, ArrayProgram, NodeWork, array_target
 from rlxweb.engines.array_device_arrays import LibraryArray
 from rlxweb.engines.cpu_float16_via_float32 import (
-    Float16ViaFloat32,
     float16_kernels,
     float16_variants,
 )
@@ -50,18 +50,15 @@ from rlxweb.ops.conv.cpu.native_phase_split import phase_kernels
 from rlxweb.ops.kernel_variant import KernelVariant, load_kernels
 from rlxweb.ops.matmul.cpu.epilogue import (
     EpilogueCall,
-    MatmulCall,
     fuse_epilogue,
     has_epilogue,
 )
 from rlxweb.ops.matmul.cpu.native import matmul_kernels
-from rlxweb.ops.matmul.cpu.wasm import WasmMatmul
 from rlxweb.ops.matmul.cpu.wasm_on_web_workers import (
-    SharedMatmul,
     shared_region_cache,
 )
 from rlxweb.ops.norm.cpu import softmax_norm_kernels
-from rlxweb.ops.recurrent.cpu import RecurrenceCall, recurrence_kernels
+from rlxweb.ops.recurrent.cpu import recurrence_kernels
 from rlxweb.ops.reduce.cpu import reduction_kernels
 
 _OP_KERNELS: Final = load_kernels("cpu")
@@ -136,17 +133,12 @@ class CpuBackend(ArrayBackend):
         """
         program = await super().prepare(plan)
         for call in program.calls:
-            function = call.function
-            if isinstance(function, Float16ViaFloat32):
+            function: object = call.function
+            if isinstance(function, UsesConstantOperands):
                 operands = enumerate(call.inputs)
-                function.cache_operands(
+                function.set_constant_operands(
                     [index for index, i in operands if _is_weight(plan.graph, i)]
                 )
-                function = function.function
-            if isinstance(function, SharedMatmul):
-                function = function.product
-            if isinstance(function, MatmulCall | RecurrenceCall | WasmMatmul):
-                function.is_weight = _is_weight(plan.graph, call.inputs[1])
         if (
             self.kernels
             and native_program_kernels.is_enabled

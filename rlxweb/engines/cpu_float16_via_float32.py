@@ -6,7 +6,7 @@ Their meaning is to be computed in float32 and rounded once, at the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -19,7 +19,11 @@ from rlxweb.codegen.background_jit_cache import JitCache
 from rlxweb.codegen.cached_compilation import compile_cached, jit_mode
 from rlxweb.codegen.job_calling_convention import array_address, pack_arguments
 from rlxweb.codegen.llvm_float16_conversion import float16_conversion_llvm_ir
-from rlxweb.codegen.packed_weight_cache import ConstantOperandTracker, PackCache
+from rlxweb.codegen.packed_weight_cache import (
+    ConstantOperandTracker,
+    PackCache,
+    UsesConstantOperands,
+)
 from rlxweb.codegen.parallel_native_calls import ParallelNativeFunction
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.core.thread_tasks import usable_cpus
@@ -101,11 +105,12 @@ class Float16ViaFloat32:
         self.function = function
         self._constant_operands: dict[int, ConstantOperandTracker] = {}
 
-    def cache_operands(self, indices: Iterable[int]) -> None:
-        """Cache the float32 copies of these operands, which are the same from run to
-        run until a param is set.
-        """
+    def set_constant_operands(self, indices: Collection[int]) -> None:
+        """Cache the float32 copies of these operands."""
         self._constant_operands = {index: ConstantOperandTracker() for index in indices}
+        function: object = self.function
+        if isinstance(function, UsesConstantOperands):
+            function.set_constant_operands(indices)
 
     def __call__(self, attrs: Attrs, *arrays: Array) -> Array:
         """Compute in float32 and round once."""

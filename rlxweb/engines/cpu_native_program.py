@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from functools import partial
-from math import prod
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
@@ -46,35 +45,27 @@ from rlxweb.codegen.native_elementwise import (
     RegionSpec,
     region_kernels,
 )
-from rlxweb.codegen.wasm_builder import IN_BROWSER, VECTOR_NBYTES, load_fused_module
-from rlxweb.compiler.plan import Plan, PlanStep
-from rlxweb.engines.cpu_native_program_builder import (
-    NODE_BUILDERS,
+from rlxweb.codegen.native_program_builder import (
+    MAX_ELEMENTS,
     NativeProgramBuilder,
     ProgramFunctions,
 )
+from rlxweb.codegen.wasm_builder import IN_BROWSER, VECTOR_NBYTES, load_fused_module
+from rlxweb.compiler.plan import Plan, PlanStep
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import registry
-from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
-from rlxweb.ops.conv.wgsl import convolution_shape
+from rlxweb.ops.kernel_variant import KernelTable, load_kernels
 
-MAX_ELEMENTS: Final = 1 << 14
-"""Maximum elements of a value."""
-MAX_MULTIPLICATIONS: Final = 3 << 17
-"""Maximum multiplications of an op: a native program runs on one thread."""
 MAX_WEIGHTS: Final = 1 << 22
 """Maximum elements of the params of all products of a native program, which may repack
 them.
 """
 MIN_STEPS: Final = 4
 """Minimum computing steps of a native program: fewer are not worth the copies."""
-_MAX_BATCH: Final = 8
-"""Maximum products of a batch, each an entry of its own."""
-_MAX_SUMMED: Final = 1 << 12
-"""Maximum elements of a sum in single precision."""
 CONSTANT_OPS: Final = ("constant", "param")
 """Ops whose arrays are the same from run to run until a param is set."""
+_KERNELS: Final = KernelTable(load_kernels("native program"))
 _MAX_IDLE_ARENAS: Final = 4
 """Arenas that are cached for concurrent runs."""
 
@@ -188,15 +179,17 @@ def can_run_natively(graph: Graph, unit: ProgramUnit, lanes: int) -> bool:
         for tensor_type in types
     ):
         return False
-    has_builder = first.op in NODE_BUILDERS and not unit.reads
+    has_builder = bool(_KERNELS.for_op(first.op)) and not unit.reads
     weight_ops = CONSTANT_OPS if has_builder else ()
     sizes = [node.type.numel for node in operands if node.op not in weight_ops]
     if max([*sizes, out.numel]) > MAX_ELEMENTS:
         return False
     if has_builder:
-        is_builtin_float = registry.is_builtin(first.op) and out.dtype.is_float
+        inputs = tuple(graph.node(i).type for i in first.inputs)
         return (
-            is_builtin_float and _multiplications(graph, first) <= MAX_MULTIPLICATIONS
+            registry.is_builtin(first.op)
+            and out.dtype.is_float
+            and _KERNELS.for_op(first.op)[0].can_run(inputs, out, first.attrs)
         )
     if unit.reads:
         return _can_compile_region(unit, out.numel >= lanes)
@@ -209,30 +202,6 @@ def _can_compile_region(unit: ProgramUnit, fills_vector: bool) -> bool:
     """
     is_float = all(node.type.dtype.is_float for node in unit.nodes)
     return (fills_vector or is_float) and not unsupported_reason(unit.nodes)
-
-
-def _multiplications(graph: Graph, node: Node) -> int:
-    """Return the multiplications of an op; more than the maximum if it does not suit a
-    native program.
-    """
-    types = [graph.node(i).type for i in node.inputs]
-    out, too_many = node.type, MAX_MULTIPLICATIONS + 1
-    if node.op == "matmul":
-        x, y = types
-        if x.rank < 2 or y.rank < 2:
-            return too_many
-        batch = 1 if y.rank == 2 else prod(out.shape[:-2])
-        return out.numel * x.shape[-1] if batch <= _MAX_BATCH else too_many
-    if node.op == "conv":
-        conv = convolution_shape(types[0].shape, types[1].shape, node.attrs)
-        batch = conv.batch * conv.groups
-        terms = conv.channels[0] * prod(conv.windows.kernel)
-        windows = prod(conv.windows.out_shape)
-        fits = batch <= _MAX_BATCH and terms * windows <= MAX_ELEMENTS and terms
-        return out.numel * terms if fits else too_many
-    axes = normalize_sorted_axes(node.attrs["axes"], types[0].rank)
-    count = prod(types[0].shape[axis] for axis in axes)
-    return types[0].numel if count <= _MAX_SUMMED else too_many
 
 
 @dataclass(slots=True)
@@ -362,7 +331,7 @@ def _is_profitable(graph: Graph, run: Sequence[UnitCalls]) -> bool:
     """Return whether a run of units computes enough and has few enough weights."""
     units = _present_units(run)
     products = [
-        unit for unit in units if unit.nodes[0].op in NODE_BUILDERS and not unit.reads
+        unit for unit in units if _KERNELS.for_op(unit.nodes[0].op) and not unit.reads
     ]
     weights = {
         i
@@ -445,8 +414,8 @@ class PlanSegment:
             node = item.nodes[0]
             if item.reads:
                 builder.add_region(unit_region_spec(self.graph, item))
-            elif node.op in NODE_BUILDERS:
-                NODE_BUILDERS[node.op](builder, node)
+            elif kernels := _KERNELS.for_op(node.op):
+                kernels[0].build(builder, node)
             elif is_concatenation(node):
                 builder.add_concatenation(node)
             else:

@@ -40,6 +40,7 @@ class KernelVariant:
                      limits) → dispatch
              arrays  (input types, output type, attrs) → function (attrs, *arrays) →
                      array, the reference's within the op's tolerance
+             native program  (builder, node) adds the op to a program of small steps
     gate     (input types, output type, attrs) → may it be taken; None: always
     feature  of the device that it uses, by the name of the port; None: none
     """
@@ -198,13 +199,16 @@ KERNEL_MODULES: dict[str, tuple[str, ...]] = {
         "fft.cpu",
         "quantized.cpu",
     ),
+    "native program": ("matmul.cpu.program", "conv.cpu.program", "reduce.cpu_program"),
 }
 """Modules below `rlxweb.ops` whose `KERNELS` an engine may take. Of an op's kernels the
 first that fits is taken, so the order counts within an op.
 """
 
 
-def load_kernels(engine: Literal["wgsl", "cpu"]) -> tuple[KernelVariant, ...]:
+def load_kernels(
+    engine: Literal["wgsl", "cpu", "native program"],
+) -> tuple[KernelVariant, ...]:
     """Return the kernel variants of all ops for one kind of engine."""
     return tuple(
         variant

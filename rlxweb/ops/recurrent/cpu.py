@@ -7,7 +7,7 @@ rows of many units are NumPy's, whose product of a step reads the weights once f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from ctypes import c_int64, c_void_p
 from functools import partial
 from time import perf_counter
@@ -105,6 +105,9 @@ class RecurrenceCall:
         self.specs = [recurrence_spec(net, d, lanes) for d in range(net.D)]
         self.fallback = partial(numpy_recurrent_networks.run_network, net)
         self.kernels: list[Callable[..., None]] = []  # stay as long as their call
+
+    def set_constant_operands(self, indices: Collection[int]) -> None:
+        self.is_weight = 1 in indices
 
     def __call__(self, attrs: Attrs, *operands: Array) -> Array:
         if not self.kernels:

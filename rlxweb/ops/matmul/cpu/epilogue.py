@@ -8,7 +8,7 @@ is not better at.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from time import perf_counter
 from typing import Any, Final
@@ -219,6 +219,9 @@ class MatmulCall(CompiledMatmulCall):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._constant_check = ConstantOperandTracker()
+
+    def set_constant_operands(self, indices: Collection[int]) -> None:
+        self.is_weight = 1 in indices
 
     def prepare_operands(self, x: Array, y: Array) -> tuple[Array, Array] | None:
         has_layout = has_supported_layout(self.sizes, y)

@@ -7,7 +7,7 @@ weights are shared with Workers, where there are any (`web_worker_matmul.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 from weakref import ref
@@ -276,6 +276,9 @@ class WasmMatmul:
         self._workers = available_web_workers() if can_share(inputs, out) else None
         if self._workers is not None:
             self._worker_matmul = WebWorkerMatmul(self._row_count, *inputs[1].shape)
+
+    def set_constant_operands(self, indices: Collection[int]) -> None:
+        self.is_weight = 1 in indices
 
     def __call__(self, attrs: Attrs, x: Array, y: Array) -> Array:
         """Return the product."""

@@ -7,7 +7,7 @@ product is made: a bias, an activation, what is added to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -83,6 +83,9 @@ class SharedMatmul(EpilogueCall):
     ) -> None:
         super().__init__(shape, fallback)
         self.product = product
+
+    def set_constant_operands(self, indices: Collection[int]) -> None:
+        self.product.set_constant_operands(indices)
 
     def __call__(
         self, attrs: Attrs, x: Array, y: Array, *epilogue_arguments: Array

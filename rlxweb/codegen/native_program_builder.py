@@ -3,12 +3,13 @@ and an arena.
 
 Addresses in the arena are told from its beginning, so that one record serves as many
 arenas as there are runs at the same time. Operands that no run changes are laid out
-once, however the products like them best.
+once, however the products like them best. How an op becomes entries is in its family,
+its `cpu_program.py` or `cpu/program.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Final, Literal, NamedTuple
 
@@ -29,12 +30,15 @@ from rlxweb.codegen.job_calling_convention import WORD_NBYTES, array_address
 from rlxweb.codegen.llvm_native_program import ProductTile, product_tiles
 from rlxweb.codegen.native_elementwise import RegionCode, RegionSpec
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
-from rlxweb.ops.conv.cpu.numpy import im2col
-from rlxweb.ops.conv.wgsl import convolution_shape
 
 ELEMENT_BYTES: Final = 4
 """Bytes of a number in the arena."""
+MAX_ELEMENTS: Final = 1 << 14
+"""Maximum elements of a value."""
+MAX_MULTIPLICATIONS: Final = 3 << 17
+"""Maximum multiplications of an op: a native program runs on one thread."""
+MAX_BATCH: Final = 8
+"""Maximum products of a batch, each an entry of its own."""
 
 
 class RelocatableAddress(NamedTuple):
@@ -258,76 +262,7 @@ class NativeProgramBuilder:
                 return view
         return view_from_table(view.block, table)
 
-    def add_reduction(self, node: Node) -> None:
-        """Add a sum or mean, as a product with a constant vector."""
-        view = self.views[node.inputs[0]]
-        axes = normalize_sorted_axes(node.attrs["axes"], len(view.shape))
-        kept_axes = [axis for axis in range(len(view.shape)) if axis not in axes]
-        count = prod(view.shape[axis] for axis in axes)
-        table = view.table.transpose(*kept_axes, *axes).reshape(-1, count)
-        weight = 1.0 / count if node.op == "mean" else 1.0
-        ones = np.full(count, weight, np.float32)
-        weights = IndexedView(MemoryBlock(count, constant=ones), (count, 1))
-        target = self.allocate(node.type.numel)
-        result_table = self._add_product(
-            view_from_table(view.block, table), weights, target, 0
-        )
-        self.views[node.id] = view_from_table(
-            target, result_table.reshape(node.type.shape)
-        )
-
-    def add_matmul(self, node: Node) -> None:
-        """Add a matrix product, one product for each matrix of the batch."""
-        x, y = (self.views[i] for i in node.inputs)
-        a, b = x.table, y.table
-        if b.ndim == 2:
-            a = a.reshape(1, -1, a.shape[-1])
-        shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        a = np.broadcast_to(a, (*shape, *a.shape[-2:])).reshape(-1, *a.shape[-2:])
-        b = np.broadcast_to(b, (*shape, *b.shape[-2:])).reshape(-1, *b.shape[-2:])
-        target = self.allocate(node.type.numel)
-        elements_per_matrix = target.size // max(1, len(a))
-        result_tables = [
-            self._add_product(
-                view_from_table(x.block, a_table),
-                view_from_table(y.block, b_table),
-                target,
-                index * elements_per_matrix,
-            )
-            for index, (a_table, b_table) in enumerate(zip(a, b, strict=True))
-        ]
-        table = np.stack(result_tables).reshape(node.type.shape)
-        self.views[node.id] = view_from_table(target, table)
-
-    def add_conv(self, node: Node) -> None:
-        """Add a convolution: weights times im2col windows, for every image and
-        group.
-        """
-        x, w = (self.views[i] for i in node.inputs)
-        geometry = convolution_shape(x.shape, w.shape, node.attrs)
-        c, m = geometry.channels
-        images = x.table.reshape(
-            geometry.batch, geometry.groups, c, *geometry.windows.spatial_shape
-        )
-        weights = w.table.reshape(geometry.groups, m, -1)
-        target = self.allocate(node.type.numel)
-        elements_per_product = target.size // (geometry.batch * geometry.groups)
-        result_tables = []
-        for index in range(geometry.batch * geometry.groups):
-            n, g = divmod(index, geometry.groups)
-            windows = im2col(geometry.windows, images[n, g], 0)
-            result_tables.append(
-                self._add_product(
-                    view_from_table(w.block, weights[g]),
-                    view_from_table(x.block, windows),
-                    target,
-                    index * elements_per_product,
-                )
-            )
-        table = np.stack(result_tables).reshape(node.type.shape)
-        self.views[node.id] = view_from_table(target, table)
-
-    def _add_product(
+    def add_product(
         self, a: IndexedView, b: IndexedView, target: MemoryBlock, first: int
     ) -> IndexTable:
         """Add a matrix product into a block from `first` on; return the result's index
@@ -424,13 +359,3 @@ def _storage_order(
         if first > 0 and (flat[order] == np.arange(first, first + flat.size)).all():
             return order
     return None
-
-
-NodeBuilder = Callable[[NativeProgramBuilder, Node], None]
-"""Method that adds one node to a native program."""
-NODE_BUILDERS: Final[Mapping[str, NodeBuilder]] = {
-    "matmul": NativeProgramBuilder.add_matmul,
-    "conv": NativeProgramBuilder.add_conv,
-    "sum": NativeProgramBuilder.add_reduction,
-    "mean": NativeProgramBuilder.add_reduction,
-}
