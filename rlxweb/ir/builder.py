@@ -14,7 +14,6 @@ import numpy as np
 from rlxweb.core.array_coercion import as_array
 from rlxweb.core.errors import DTypeError, GraphError
 from rlxweb.ir.attention_builder import AttentionBuilder
-from rlxweb.ir.builder_method_factory import builder_method
 from rlxweb.ir.conv_pool_builder import ConvPoolBuilder
 from rlxweb.ir.derivative_builder import DerivativeBuilder
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
@@ -107,26 +106,6 @@ class Builder(
             )
         return self.constant(array, dtype)
 
-    def _add_unary(self, op: str, x: Tensor) -> Tensor:
-        return self.apply(op, x)
-
-    def _add_binary(self, op: str, x: Tensor | Operand, y: Tensor | Operand) -> Tensor:
-        return self.apply(op, *self._pair(x, y))
-
-    add = builder_method("add", _add_binary)
-    sub = builder_method("sub", _add_binary)
-    mul = builder_method("mul", _add_binary)
-    div = builder_method("div", _add_binary)
-    maximum = builder_method("maximum", _add_binary)
-    minimum = builder_method("minimum", _add_binary)
-    pow = builder_method("pow", _add_binary)
-    eq = builder_method("eq", _add_binary)
-    ne = builder_method("ne", _add_binary)
-    lt = builder_method("lt", _add_binary)
-    le = builder_method("le", _add_binary)
-    gt = builder_method("gt", _add_binary)
-    ge = builder_method("ge", _add_binary)
-
     def where(
         self, condition: Tensor, x: Tensor | Operand, y: Tensor | Operand
     ) -> Tensor:
@@ -161,29 +140,6 @@ class Builder(
     def activation(self, kind: str, x: Tensor) -> Tensor:
         """Apply a unary op by name, as RLX's `Activation(kind)`."""
         return self.apply(kind, x)
-
-    gelu = builder_method("gelu", _add_unary)
-    gelu_approx = builder_method("gelu_approx", _add_unary)
-    silu = builder_method("silu", _add_unary)
-    relu = builder_method("relu", _add_unary)
-    sigmoid = builder_method("sigmoid", _add_unary)
-    tanh = builder_method("tanh", _add_unary)
-    exp = builder_method("exp", _add_unary)
-    log = builder_method("log", _add_unary)
-    sqrt = builder_method("sqrt", _add_unary)
-    rsqrt = builder_method("rsqrt", _add_unary)
-    neg = builder_method("neg", _add_unary)
-    abs = builder_method("abs", _add_unary)
-    sin = builder_method("sin", _add_unary)
-    cos = builder_method("cos", _add_unary)
-    tan = builder_method("tan", _add_unary)
-    atan = builder_method("atan", _add_unary)
-    round = builder_method(
-        "round",
-        _add_unary,
-        "x rounded to the nearest integer; a value halfway between two integers rounds "
-        "to the even one.",
-    )
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         return self.apply("reshape", x, shape=shape)

@@ -445,7 +445,7 @@ def trace_methods(untraced: Sequence[str]) -> Callable[[type[Any]], type[Any]]:
 
     def decorate(cls: type[Any]) -> type[Any]:
         public_members = {
-            name: getattr(cls, name) for name in dir(cls) if name[0] != "_"
+            name: getattr(cls, name) for name in type.__dir__(cls) if name[0] != "_"
         }
         methods = {
             name: method
@@ -459,15 +459,15 @@ def trace_methods(untraced: Sequence[str]) -> Callable[[type[Any]], type[Any]]:
                 traced_name = (
                     method_name if methods.get(method_name) is method else name
                 )
-                traced_methods[method] = _traced_method(traced_name, method)
+                traced_methods[method] = traced_method(traced_name, method)
             setattr(cls, name, traced_methods[method])
-        cls.BUILDS = frozenset((*methods, *LEAF_METHODS))
+        cls._builder_names = frozenset((*methods, *LEAF_METHODS))
         return cls
 
     return decorate
 
 
-def _traced_method(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def traced_method(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a method so that a graph with symbolic sizes traces its calls."""
 
     @wraps(method)

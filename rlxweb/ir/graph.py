@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index
 from os import PathLike
-from typing import IO, TYPE_CHECKING, Any, ClassVar, SupportsIndex
+from typing import IO, TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -118,9 +118,6 @@ class Graph(Builder):
     >>> x, w = g.input("x", (4, 8)), g.param("w", (8, 2))
     >>> g.set_outputs([g.relu(x @ w)])
     """
-
-    BUILDS: ClassVar[frozenset[str]]
-    """Names of the methods that add nodes; a size trace records their calls."""
 
     def __init__(self, name: str = "graph") -> None:
         if not isinstance(name, str):
@@ -397,7 +394,11 @@ class Graph(Builder):
     if not TYPE_CHECKING:  # to a type checker every name would be an attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError with a suggestion of a similar method name."""
+            """Return the method of an op that was not loaded yet; else raise
+            AttributeError with a suggestion of a similar name.
+            """
+            if name[:1] != "_" and type(self).load_op_methods():
+                return getattr(self, name)
             parts = [f"{type(self).__name__!r} object has no attribute {name!r}"]
             if not name.startswith("_"):  # what `copy`, `pickle` and NumPy look for
                 if type(self) is Graph:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
 from rlxweb.ir.dtype import DType, DTypeLike
+from rlxweb.ir.graph_methods import GraphMethods
 from rlxweb.ir.tensor import Tensor
 
 
-class OpBuilder(ABC):
+class OpBuilder(GraphMethods):
     """Abstract methods that one mix-in of Graph calls and another part of Graph
     defines.
     """

@@ -150,6 +150,19 @@ class ValueGuard:
     unchecked_reference: Callable[..., Any]
 
 
+@dataclass(frozen=True, slots=True)
+class SmokeRange:
+    """Values over which random graphs use an op of one operand, and what comes of them.
+
+    low, high  bounds of the operand
+    result     bounds of the operand → (low, high, Lipschitz constant) of the result
+    """
+
+    low: float
+    high: float
+    result: Callable[[float, float], tuple[float, float, float]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
     """Record of one op of the vocabulary.
@@ -184,6 +197,11 @@ class Op:
     batch      how it takes an axis of examples before its operands' own; None:
                elementwise ones as they broadcast, others by way of what they are
                built of, or one example after the other
+    method     how Graph adds its node: (graph, op's name, *operands, **attrs) → tensor;
+               None: plainly, where the op is elementwise, else no method comes of the
+               record (`op_methods.py`)
+    numpy      names of the NumPy functions that are this op on arrays of its dtypes
+    smoke      over which values random graphs of the smoke test use it; None: not
     family     where it belongs, "" for one of the caller's own; the registry notes it
     """
 
@@ -210,6 +228,9 @@ class Op:
     fusion_pattern: FusionPattern | None = None
     vjp: VjpRule | None = None
     batch: BatchRule | None = None
+    method: Callable[..., Any] | None = None
+    numpy: tuple[str, ...] = ()
+    smoke: SmokeRange | None = None
     family: str = ""
 
     def has_trait(self, trait: Trait) -> bool:
@@ -306,6 +327,11 @@ class Registry:
                 self.load_builtin_ops = None
             finally:
                 self._is_loading = False
+
+    @property
+    def is_loaded(self) -> bool:
+        """True if the built-in ops are registered."""
+        return self.load_builtin_ops is None
 
     def register(self, op: Op, *, replace: bool = False) -> Op:
         """Add a record. Errors  GraphError when the name is taken."""

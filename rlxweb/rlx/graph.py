@@ -99,11 +99,11 @@ class Graph(core.Graph):
 
     def binary(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """Add `add`, `sub`, `mul`, `div`, `max`, `min`, `pow` or one of `+ - * /`."""
-        return self._add_binary(_look_up_name("binary op", op, _BINARY), x, y)
+        return self.apply(_look_up_name("binary op", op, _BINARY), *self._pair(x, y))
 
     def compare(self, op: str, x: Tensor | Number, y: Tensor | Number) -> Tensor:
         """Add `eq`, `ne`, `lt`, `le`, `gt`, `ge` or one of `== != < <= > >=`."""
-        return self._add_binary(_look_up_name("comparison", op, _COMPARE), x, y)
+        return self.apply(_look_up_name("comparison", op, _COMPARE), *self._pair(x, y))
 
     def reduce(
         self, x: Tensor, op: str, axes: Axes = None, keep_dim: bool = False

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import SmokeRange, registry
 from rlxweb.smoke.random_graph_builder import (
     BoundedTensor,
     RandomGraphBuilder,
     op_generator,
 )
-
-RangeFunction = Callable[[float, float], tuple[float, float, float]]
-"""Function from (low, high) of the operand to low and high of the result and the
-Lipschitz constant.
-"""
 
 
 def is_float32(v: BoundedTensor) -> bool:
@@ -23,48 +18,9 @@ def is_float32(v: BoundedTensor) -> bool:
     return v.is_float32
 
 
-INF = math.inf
-UNARY_OPS: dict[str, tuple[float, float, RangeFunction]] = {
-    "neg": (-INF, INF, lambda a, b: (-b, -a, 1)),
-    "abs": (-INF, INF, lambda a, b: (0, max(abs(a), abs(b)), 1)),
-    "relu": (-INF, INF, lambda a, b: (max(a, 0), max(b, 0), 1)),
-    "exp": (-10, 3, lambda a, b: (math.exp(a), math.exp(b), math.exp(b))),
-    "log": (0.05, INF, lambda a, b: (math.log(a), math.log(b), 1 / a)),
-    "sqrt": (0.02, INF, lambda a, b: (a**0.5, b**0.5, 0.5 * a**-0.5)),
-    "rsqrt": (0.05, INF, lambda a, b: (b**-0.5, a**-0.5, 0.5 * a**-1.5)),
-    "sin": (-30, 30, lambda a, b: (-1, 1, 1)),
-    "cos": (-30, 30, lambda a, b: (-1, 1, 1)),
-    "tan": (-1.2, 1.2, lambda a, b: (math.tan(a), math.tan(b), 7.7)),
-    "atan": (-INF, INF, lambda a, b: (math.atan(a), math.atan(b), 1)),
-    "tanh": (-INF, INF, lambda a, b: (math.tanh(a), math.tanh(b), 1)),
-    "sigmoid": (-40, 40, lambda a, b: (0, 1, 0.25)),
-    "silu": (-INF, INF, lambda a, b: (-0.3, max(b, 0), 1.1)),
-    "gelu": (-INF, INF, lambda a, b: (-0.2, max(b, 0), 1.13)),
-    "gelu_approx": (-INF, INF, lambda a, b: (-0.2, max(b, 0), 1.13)),
-    "erf": (-INF, INF, lambda a, b: (-1, 1, 1.13)),
-    "exp2": (-10, 4, lambda a, b: (2**a, 2**b, 2**b)),
-    "expm1": (-10, 3, lambda a, b: (math.expm1(a), math.expm1(b), math.exp(b))),
-    "log2": (0.05, INF, lambda a, b: (math.log2(a), math.log2(b), 1.45 / a)),
-    "log1p": (-0.9, INF, lambda a, b: (math.log1p(a), math.log1p(b), 1 / (1 + a))),
-    "sinh": (-3, 3, lambda a, b: (math.sinh(a), math.sinh(b), 10.1)),
-    "cosh": (-3, 3, lambda a, b: (1, math.cosh(3), 10.1)),
-    "asinh": (-INF, INF, lambda a, b: (math.asinh(a), math.asinh(b), 1)),
-    "acosh": (1.1, INF, lambda a, b: (math.acosh(a), math.acosh(b), 2.2)),
-    "atanh": (-0.9, 0.9, lambda a, b: (math.atanh(a), math.atanh(b), 5.3)),
-    "asin": (-0.9, 0.9, lambda a, b: (math.asin(a), math.asin(b), 2.3)),
-    "acos": (-0.9, 0.9, lambda a, b: (math.acos(b), math.acos(a), 2.3)),
-    "reciprocal": (0.2, INF, lambda a, b: (1 / b, 1 / a, 1 / a**2)),
-    "softplus": (-INF, INF, lambda a, b: (0, max(b, 0) + 1, 1)),
-    "softsign": (-INF, INF, lambda a, b: (-1, 1, 1)),
-    "mish": (-INF, INF, lambda a, b: (-0.4, max(b, 0), 1.1)),
-    "elu": (-INF, INF, lambda a, b: (-1, max(b, 0), 1)),
-    "celu": (-INF, INF, lambda a, b: (-1, max(b, 0), 1)),
-    "selu": (-INF, INF, lambda a, b: (-1.8, max(1.06 * b, 0), 1.8)),
-    "hard_swish": (-INF, INF, lambda a, b: (-0.4, max(b, 0), 1.5)),
-    "hard_sigmoid": (-INF, INF, lambda a, b: (0, 1, 0.2)),
-    "leaky_relu": (-INF, INF, lambda a, b: (min(a, 0), max(b, 0), 1)),
-    "swish": (-INF, INF, lambda a, b: (-0.3, max(b, 0), 1.1)),
-}
+def unary_ops() -> dict[str, SmokeRange]:
+    """Return the ops of one operand that have a range for random graphs, by name."""
+    return {op.name: op.smoke for op in registry if op.smoke is not None}
 
 
 @op_generator(is_float32)
@@ -72,10 +28,10 @@ def add_unary(
     builder: RandomGraphBuilder, value: BoundedTensor
 ) -> BoundedTensor | None:
     """Add an op of one operand, which is clamped to the op's domain."""
-    name = builder.choose(*UNARY_OPS)
-    low, high, range_function = UNARY_OPS[name]
-    value = builder.clamp_range(value, low, high)
-    result_low, result_high, lipschitz = range_function(value.low, value.high)
+    ranges = unary_ops()
+    name = builder.choose(*sorted(ranges))
+    value = builder.clamp_range(value, ranges[name].low, ranges[name].high)
+    result_low, result_high, lipschitz = ranges[name].result(value.low, value.high)
     return builder.add_node(
         name, (value,), result_low, result_high, lipschitz * value.max_error
     )
@@ -145,7 +101,7 @@ def add_arithmetic(
 @op_generator(is_float32)
 def add_division(builder: RandomGraphBuilder, x: BoundedTensor) -> BoundedTensor | None:
     """Add a quotient whose divisor is at least 0.5."""
-    y = builder.clamp_range(_broadcast_partner(builder, x), 0.5, INF)
+    y = builder.clamp_range(_broadcast_partner(builder, x), 0.5, math.inf)
     size = x.max_magnitude / y.low
     propagated_error = x.max_error / y.low + size / y.low * y.max_error
     return builder.add_node("div", (x, y), -size, size, propagated_error)
@@ -239,7 +195,7 @@ def add_remainder(
 ) -> BoundedTensor | None:
     """Add a remainder or floor division of exact integers."""
     y = builder.clamp_range(
-        _broadcast_partner(builder, x, lambda v: v.is_exact_integer), 1, INF
+        _broadcast_partner(builder, x, lambda v: v.is_exact_integer), 1, math.inf
     )
     name = builder.choose("mod", "fmod", "floor_divide")
     size = (
@@ -257,7 +213,7 @@ def add_atan2_or_prelu(
 ) -> BoundedTensor | None:
     """Add atan2 with positive x, or a PReLU."""
     if builder.random_integer(0, 1):
-        x = builder.clamp_range(_broadcast_partner(builder, y), 0.5, INF)
+        x = builder.clamp_range(_broadcast_partner(builder, y), 0.5, math.inf)
         return builder.add_node(
             "atan2", (y, x), -1.6, 1.6, 2 * (y.max_error + x.max_error)
         )

@@ -16,6 +16,7 @@ import numpy as np
 
 from rlxweb.core.errors import DTypeError, RlxError
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import registry
 from rlxweb.ir.p_norm import norm_root
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.tensor import Tensor
@@ -447,43 +448,30 @@ def _positive(g: Any, x: Tensor) -> Any:
     return x
 
 
-_SAME_NAME_UFUNCS = (
-    "exp exp2 expm1 log log2 log10 log1p sqrt reciprocal sin cos tan sinh cosh tanh "
-    "floor_divide fmod"
-)
-REAL_UFUNCS.update(
-    {getattr(np, name): _graph_method(name) for name in _SAME_NAME_UFUNCS.split()}
-)
 REAL_UFUNCS.update(
     {
-        getattr(np, f"arc{name}"): _graph_method(f"a{name}")
-        for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+        getattr(np, name): _graph_method(op.name)
+        for op in registry
+        for name in op.numpy
+        if isinstance(getattr(np, name), np.ufunc)
     }
 )
 REAL_UFUNCS.update(
     {
         np.add: _by_operand_type("add", "logical_or"),
-        np.subtract: _graph_method("sub"),
         np.multiply: _by_operand_type("mul", "logical_and"),
-        np.true_divide: _graph_method("div"),
-        np.remainder: _graph_method("mod"),
-        np.power: _graph_method("pow"),
-        np.float_power: _graph_method("pow"),
-        np.negative: _graph_method("neg"),
         np.positive: _positive,
         np.conjugate: _positive,
         np.absolute: _abs,
+        np.log10: _graph_method("log10"),
         np.fabs: _graph_method("abs"),
-        np.sign: _graph_method("sign"),
         np.square: _by_operand_type("square", "logical_and"),
         np.cbrt: _cbrt,
-        np.arctan2: _graph_method("atan2"),
         np.hypot: hypot,
         np.degrees: _scale_by(180 / np.pi),
         np.rad2deg: _scale_by(180 / np.pi),
         np.radians: _scale_by(np.pi / 180),
         np.deg2rad: _scale_by(np.pi / 180),
-        np.rint: _graph_method("round"),
         np.floor: _rounding("floor"),
         np.ceil: _rounding("ceil"),
         np.trunc: _rounding("trunc"),
@@ -497,16 +485,10 @@ REAL_UFUNCS.update(
         np.less_equal: _comparison("le"),
         np.greater: _comparison("gt"),
         np.greater_equal: _comparison("ge"),
-        np.logical_and: _graph_method("logical_and"),
-        np.logical_or: _graph_method("logical_or"),
-        np.logical_xor: _graph_method("logical_xor"),
-        np.logical_not: _graph_method("logical_not"),
         np.bitwise_and: _by_operand_type("bitwise_and", "logical_and"),
         np.bitwise_or: _by_operand_type("bitwise_or", "logical_or"),
         np.bitwise_xor: _by_operand_type("bitwise_xor", "logical_xor"),
         np.invert: _by_operand_type("bitwise_not", "logical_not"),
-        np.left_shift: _graph_method("shift_left"),
-        np.right_shift: _graph_method("shift_right"),
         np.isnan: _float_predicate("isnan", False),
         np.isinf: _float_predicate("isinf", False),
         np.isfinite: _float_predicate("isfinite", True),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from rlxweb.ir import value_range_rules
@@ -18,6 +19,7 @@ from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import (
     Attrs,
     Op,
+    SmokeRange,
     TensorType,
     Tolerance,
     Types,
@@ -147,6 +149,7 @@ registry.register_all(
         ("erf",),
         flops_per_element=60.0,
         slope=_gelu_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-0.2, max(b, 0), 1.13)),
     ),
     smooth_function_op(
         "gelu_approx",
@@ -161,6 +164,7 @@ registry.register_all(
         ("tanh",),
         flops_per_element=9.0,
         slope=_gelu_approx_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-0.2, max(b, 0), 1.13)),
     ),
     smooth_function_op(
         "silu",
@@ -171,6 +175,7 @@ registry.register_all(
         uses=("sigmoid",),
         flops_per_element=11.0,
         slope=_silu_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-0.3, max(b, 0), 1.1)),
     ),
     exact_function_op(
         "relu",
@@ -180,6 +185,7 @@ registry.register_all(
         NUMERIC_DTYPES,
         bounds=value_range_rules.RELU_RANGE,
         slope=lambda g, x, y: g.cast(x > 0.0, x.dtype),
+        smoke=SmokeRange(-inf, inf, lambda a, b: (max(a, 0), max(b, 0), 1)),
     ),
     smooth_function_op(
         "sigmoid",
@@ -190,6 +196,7 @@ registry.register_all(
         uses=("sigmoid",),
         flops_per_element=10.0,
         slope=lambda g, x, y: y * (1.0 - y),
+        smoke=SmokeRange(-40, 40, lambda a, b: (0, 1, 0.25)),
     ),
     smooth_function_op(
         "tanh",
@@ -198,6 +205,8 @@ registry.register_all(
         unary_samples(-4, 4, (-1e4, 1e4), (-0.01, 0.01)),
         uses=("tanh",),
         slope=lambda g, x, y: 1.0 - y * y,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (math.tanh(a), math.tanh(b), 1)),
+        numpy=("tanh",),
     ),
     smooth_function_op(
         "exp",
@@ -206,6 +215,8 @@ registry.register_all(
         unary_samples(-4, 4, (-20, 20), (-80, 80)),
         tolerance=Tolerance(rtol=1.5e-5, atol=1e-36),
         slope=lambda g, x, y: y,
+        smoke=SmokeRange(-10, 3, lambda a, b: (math.exp(a), math.exp(b), math.exp(b))),
+        numpy=("exp",),
     ),
     smooth_function_op(
         "log",
@@ -215,6 +226,8 @@ registry.register_all(
         tolerance=Tolerance(rtol=2e-6, atol=2e-38),
         uses=("logarithms",),
         slope=lambda g, x, y: 1.0 / x,
+        smoke=SmokeRange(0.05, inf, lambda a, b: (math.log(a), math.log(b), 1 / a)),
+        numpy=("log",),
     ),
     smooth_function_op(
         "sqrt",
@@ -224,6 +237,8 @@ registry.register_all(
         tolerance=Tolerance(rtol=6e-7, atol=1e-18),
         flops_per_element=1.0,
         slope=lambda g, x, y: 0.5 / y,
+        smoke=SmokeRange(0.02, inf, lambda a, b: (a**0.5, b**0.5, 0.5 * a**-0.5)),
+        numpy=("sqrt",),
     ),
     replace(
         smooth_function_op(
@@ -233,6 +248,7 @@ registry.register_all(
             unary_samples(0.0625, 4, (1e-20, 1e-10), (1, 1e30)),
             lambda xp, x: 1.0 / xp.sqrt(x),
             Tolerance(rtol=5e-7),
+            smoke=SmokeRange(0.05, inf, lambda a, b: (b**-0.5, a**-0.5, 0.5 * a**-1.5)),
         ),
         vjp=_rsqrt_vjp,
     ),
@@ -244,6 +260,8 @@ registry.register_all(
             unary_samples(-4, 4, (-100, 100), (-1e4, 1e4), (-1e6, 1e6), (-3e38, 3e38)),
             uses=("trigonometry",),
             slope=slope,
+            numpy=(name,),
+            smoke=SmokeRange(-30, 30, lambda a, b: (-1, 1, 1)),
         )
         for name, word, slope in (
             ("sin", "sine", lambda g, x, y: g.cos(x)),
@@ -257,6 +275,8 @@ registry.register_all(
         unary_samples(-1.25, 1.25, (1.75, 4.5)),
         uses=("trigonometry",),
         slope=lambda g, x, y: 1.0 + y * y,
+        smoke=SmokeRange(-1.2, 1.2, lambda a, b: (math.tan(a), math.tan(b), 7.7)),
+        numpy=("tan",),
     ),
     smooth_function_op(
         "atan",
@@ -266,6 +286,8 @@ registry.register_all(
         lambda xp, x: xp.atan(x),
         uses=("atan",),
         slope=lambda g, x, y: 1.0 / (1.0 + x * x),
+        smoke=SmokeRange(-inf, inf, lambda a, b: (math.atan(a), math.atan(b), 1)),
+        numpy=("arctan",),
     ),
     exact_function_op(
         "neg",
@@ -275,6 +297,8 @@ registry.register_all(
         NUMERIC_DTYPES - UNSIGNED_DTYPES,
         bounds=value_range_rules.NEG_RANGE,
         slope=lambda g, x, y: -1.0,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-b, -a, 1)),
+        numpy=("negative",),
     ),
     exact_function_op(
         "abs",
@@ -284,6 +308,7 @@ registry.register_all(
         NUMERIC_DTYPES,
         bounds=value_range_rules.ABS_RANGE,
         slope=lambda g, x, y: g.sign(x),
+        smoke=SmokeRange(-inf, inf, lambda a, b: (0, max(abs(a), abs(b)), 1)),
     ),
     Op(
         name="round",
@@ -301,5 +326,6 @@ registry.register_all(
         onnx=("Round",),
         vjp=zero_vjp,
         doc="x rounded to the nearest integer; halves round to even.",
+        numpy=("rint",),
     ),
 )

@@ -168,6 +168,7 @@ registry.register_all(
         range_rule=value_range_rules.REMAINDER_RANGE,
         vjp=slopes(_unit_slope, lambda g, x, y, out: -g.floor_divide(x, y)),
         aliases=("remainder",),
+        numpy=("remainder",),
     ),
     _division_op(
         fmod,
@@ -176,6 +177,7 @@ registry.register_all(
         range_rule=value_range_rules.C_REMAINDER_RANGE,
         # The quotient that was taken, be x / y rounded to another whole number.
         vjp=slopes(_unit_slope, lambda g, x, y, out: -g.round_divide(x - out, y)),
+        numpy=("fmod",),
     ),
     _division_op(
         floor_divide,
@@ -183,6 +185,7 @@ registry.register_all(
         "x / 0 for floats.",
         range_rule=value_range_rules.QUOTIENT_RANGE,
         vjp=zero_vjp,
+        numpy=("floor_divide",),
     ),
     Op(
         name="round_divide",
@@ -215,5 +218,6 @@ registry.register_all(
         ),
         doc="The angle of the point (x = second operand, y = first operand), from -pi "
         "to pi.",
+        numpy=("arctan2",),
     ),
 )

@@ -14,6 +14,7 @@ from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.op_methods import add_logical
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.array_dtype_checks import numpy_dtype
 from rlxweb.ops.elementwise.op import INTEGER_DTYPES, infer_broadcast_of
@@ -110,6 +111,8 @@ registry.register_all(
             lower=_logic_expression(sign),
             samples=_size_cases(2, DType.BOOL, 0, 1),
             onnx=(word.title(),),
+            numpy=(f"logical_{word}",),
+            method=add_logical,
             doc=f"Whether {meaning}; for bool operands.",
         )
         for word, (sign, meaning) in _BINARY_OPERATORS.items()
@@ -122,6 +125,8 @@ registry.register_all(
         samples=_size_cases(1, DType.BOOL, 0, 1),
         onnx=("Not",),
         doc="Whether x is false; for bool operands.",
+        numpy=("logical_not",),
+        method=add_logical,
     ),
     *(
         _logic_op(
@@ -159,6 +164,7 @@ registry.register_all(
         doc="x << y; where y is negative or not below the number of bits, the result "
         "is 0.",
         aliases=("bitwise_left_shift",),
+        numpy=("left_shift",),
     ),
     _logic_op(
         name="shift_right",
@@ -171,5 +177,6 @@ registry.register_all(
         doc="x >> y, keeping the sign; where y is negative or not below the number of "
         "bits, the result is 0, or -1 for a negative x.",
         aliases=("bitwise_right_shift",),
+        numpy=("right_shift",),
     ),
 )

@@ -368,6 +368,7 @@ registry.register_all(
             calibration_cases=_calibration_cases(DType.F16) if name == "mul" else (),
             onnx=(name.title(),),
             vjp=slopes(*_ARITHMETIC_SLOPES[name]),
+            numpy=("subtract",) if name == "sub" else (),
             doc=f"x {sign} y; integers wrap.",
         )
         for name, sign in _ARITHMETIC_OPERATORS.items()
@@ -383,6 +384,7 @@ registry.register_all(
         onnx=("Div",),
         vjp=slopes(lambda g, x, y, out: 1.0 / y, lambda g, x, y, out: -out / y),
         doc="x / y. Integers truncate toward zero; an integer divided by 0 gives 0.",
+        numpy=("true_divide",),
     ),
     _arithmetic_op(
         name="maximum",
@@ -413,6 +415,7 @@ registry.register_all(
         doc="x to the power y, for floats only, with the special cases of C's pow: x "
         "** 0 and 1 ** y are always 1, 0 to a negative power is infinity, and a "
         "finite negative x to a fractional power is NaN.",
+        numpy=("power", "float_power"),
     ),
     *(
         Op(

@@ -7,13 +7,23 @@ that closes is 0 at -infinity, as in `activation.py`.
 from __future__ import annotations
 
 from functools import partial
+from math import inf
 from typing import Any
 
 from rlxweb.ir import value_range_rules
 from rlxweb.ir.derivative import slopes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    Op,
+    SmokeRange,
+    TensorType,
+    Tolerance,
+    Types,
+    registry,
+)
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.elementwise import parametric_activation_vjp as back
 from rlxweb.ops.elementwise.activation import clip_far_below, sigmoid
@@ -133,6 +143,7 @@ registry.register_all(
         softplus,
         uses=("exponential", "logarithms"),
         slope=back.softplus_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (0, max(b, 0) + 1, 1)),
     ),
     _gate_op(
         "mish",
@@ -142,6 +153,7 @@ registry.register_all(
         mish,
         uses=("mish",),
         slope=back.mish_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-0.4, max(b, 0), 1.1)),
     ),
     _gate_op(
         "elu",
@@ -152,6 +164,7 @@ registry.register_all(
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", 1.0),),
         slope=back.elu_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-1, max(b, 0), 1)),
     ),
     _gate_op(
         "selu",
@@ -164,6 +177,7 @@ registry.register_all(
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", SELU_ALPHA), _float_attr("gamma", SELU_GAMMA)),
         slope=back.selu_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-1.8, max(1.06 * b, 0), 1.8)),
     ),
     _gate_op(
         "celu",
@@ -178,6 +192,7 @@ registry.register_all(
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", 1.0),),
         slope=back.celu_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-1, max(b, 0), 1)),
     ),
     _linear_op(
         "hard_sigmoid",
@@ -187,6 +202,7 @@ registry.register_all(
         hard_sigmoid,
         attrs=(_float_attr("alpha", 0.2), _float_attr("beta", 0.5)),
         slope=back.hard_sigmoid_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (0, 1, 0.2)),
     ),
     _linear_op(
         "hard_swish",
@@ -195,6 +211,7 @@ registry.register_all(
         fewer_unary_samples(-4, 4, (-60, 60)),
         hard_swish,
         slope=back.hard_swish_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-0.4, max(b, 0), 1.5)),
     ),
     _linear_op(
         "softsign",
@@ -203,6 +220,7 @@ registry.register_all(
         fewer_unary_samples(-4, 4, (-1e6, 1e6)),
         softsign,
         slope=back.softsign_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-1, 1, 1)),
     ),
     _linear_op(
         "leaky_relu",
@@ -213,6 +231,7 @@ registry.register_all(
         uses=("opaque",),
         attrs=(_float_attr("alpha", 0.01),),
         slope=back.leaky_relu_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (min(a, 0), max(b, 0), 1)),
     ),
     _linear_op(
         "thresholded_relu",
@@ -244,6 +263,7 @@ registry.register_all(
         uses=("sigmoid",),
         attrs=(_float_attr("alpha", 1.0),),
         slope=back.swish_slope,
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-0.3, max(b, 0), 1.1)),
     ),
     Op(
         name="prelu",

@@ -13,7 +13,7 @@ from typing import Any
 from rlxweb.ir.derivative import PartialDerivative, slopes, zero_vjp
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types
+from rlxweb.ir.op import Attr, Attrs, Op, SmokeRange, TensorType, Tolerance, Types
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape_arithmetic import bad_attribute
 from rlxweb.ir.value_range_rules import RangeRule
@@ -139,6 +139,8 @@ def smooth_function_op(
     flops_per_element: float = 2.0,
     attrs: tuple[Attr, ...] = (),
     slope: PartialDerivative | None = None,
+    numpy: tuple[str, ...] = (),
+    smoke: SmokeRange | None = None,
 ) -> Op:
     """Return the record of a function of floats only.
 
@@ -160,6 +162,8 @@ def smooth_function_op(
         samples=samples,
         onnx=onnx_names(name),
         vjp=None if slope is None else slopes(slope),
+        numpy=numpy,
+        smoke=smoke,
         doc=doc,
     )
 
@@ -173,6 +177,8 @@ def exact_function_op(
     samples: tuple[Sample, ...] | None = None,
     bounds: RangeRule | None = None,
     slope: PartialDerivative | None = None,
+    numpy: tuple[str, ...] = (),
+    smoke: SmokeRange | None = None,
 ) -> Op:
     """Return the record of a function of numbers that rounds nothing; without a slope
     its derivative is zero.
@@ -200,5 +206,7 @@ def exact_function_op(
         ),
         onnx=onnx_names(name),
         vjp=zero_vjp if slope is None else slopes(slope),
+        numpy=numpy,
+        smoke=smoke,
         doc=doc,
     )

@@ -9,12 +9,22 @@ the expression calls ours from `shaders/include/`.
 from __future__ import annotations
 
 import math
+from math import inf
 from typing import Any
 
 from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr
-from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.op import (
+    Attr,
+    Attrs,
+    Op,
+    SmokeRange,
+    TensorType,
+    Tolerance,
+    Types,
+    registry,
+)
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise.activation import erfc
@@ -124,6 +134,7 @@ registry.register_all(
         uses=("erf",),
         flops_per_element=60.0,
         slope=lambda g, x, y: g.exp(-x * x) * (2.0 / math.sqrt(math.pi)),
+        smoke=SmokeRange(-inf, inf, lambda a, b: (-1, 1, 1.13)),
     ),
     *(
         exact_function_op(
@@ -149,6 +160,7 @@ registry.register_all(
         NUMERIC_DTYPES,
         fewer_unary_samples(-3, 3),
         value_range_rules.SIGN_RANGE,
+        numpy=("sign",),
     ),
     smooth_function_op(
         "reciprocal",
@@ -160,6 +172,8 @@ registry.register_all(
         ("opaque",),
         flops_per_element=1.0,
         slope=lambda g, x, y: -y * y,
+        smoke=SmokeRange(0.2, inf, lambda a, b: (1 / b, 1 / a, 1 / a**2)),
+        numpy=("reciprocal",),
     ),
     smooth_function_op(
         "exp2",
@@ -170,6 +184,8 @@ registry.register_all(
         Tolerance(rtol=1.5e-5, atol=1e-36),  # JAX's strays with the size of x
         ("exponential",),
         slope=lambda g, x, y: y * math.log(2.0),
+        smoke=SmokeRange(-10, 4, lambda a, b: (2**a, 2**b, 2**b)),
+        numpy=("exp2",),
     ),
     smooth_function_op(
         "expm1",
@@ -179,6 +195,10 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("exponential",),
         slope=lambda g, x, y: g.exp(x),
+        smoke=SmokeRange(
+            -10, 3, lambda a, b: (math.expm1(a), math.expm1(b), math.exp(b))
+        ),
+        numpy=("expm1",),
     ),
     smooth_function_op(
         "log2",
@@ -188,6 +208,10 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("logarithms",),
         slope=lambda g, x, y: (1.0 / math.log(2.0)) / x,
+        smoke=SmokeRange(
+            0.05, inf, lambda a, b: (math.log2(a), math.log2(b), 1.45 / a)
+        ),
+        numpy=("log2",),
     ),
     smooth_function_op(
         "log1p",
@@ -197,6 +221,10 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("logarithms",),
         slope=lambda g, x, y: 1.0 / (1.0 + x),
+        smoke=SmokeRange(
+            -0.9, inf, lambda a, b: (math.log1p(a), math.log1p(b), 1 / (1 + a))
+        ),
+        numpy=("log1p",),
     ),
     smooth_function_op(
         "sinh",
@@ -206,6 +234,8 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("hyperbolic",),
         slope=lambda g, x, y: g.cosh(x),
+        smoke=SmokeRange(-3, 3, lambda a, b: (math.sinh(a), math.sinh(b), 10.1)),
+        numpy=("sinh",),
     ),
     smooth_function_op(
         "cosh",
@@ -215,6 +245,8 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("hyperbolic",),
         slope=lambda g, x, y: g.sinh(x),
+        smoke=SmokeRange(-3, 3, lambda a, b: (1, math.cosh(3), 10.1)),
+        numpy=("cosh",),
     ),
     smooth_function_op(
         "asinh",
@@ -225,6 +257,8 @@ registry.register_all(
         uses=("hyperbolic",),
         # sqrt(x² + 1), which does not overflow where x² would.
         slope=lambda g, x, y: 1.0 / g.cosh(y),
+        smoke=SmokeRange(-inf, inf, lambda a, b: (math.asinh(a), math.asinh(b), 1)),
+        numpy=("arcsinh",),
     ),
     smooth_function_op(
         "acosh",
@@ -234,6 +268,8 @@ registry.register_all(
         uses=("hyperbolic",),
         tolerance=RELATIVE_TOLERANCE,
         slope=lambda g, x, y: 1.0 / g.sinh(y),
+        smoke=SmokeRange(1.1, inf, lambda a, b: (math.acosh(a), math.acosh(b), 2.2)),
+        numpy=("arccosh",),
     ),
     smooth_function_op(
         "atanh",
@@ -243,6 +279,8 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("hyperbolic",),
         slope=lambda g, x, y: 1.0 / ((1.0 - x) * (1.0 + x)),
+        smoke=SmokeRange(-0.9, 0.9, lambda a, b: (math.atanh(a), math.atanh(b), 5.3)),
+        numpy=("arctanh",),
     ),
     smooth_function_op(
         "asin",
@@ -252,6 +290,8 @@ registry.register_all(
         uses=("arcs",),
         tolerance=RELATIVE_TOLERANCE,
         slope=lambda g, x, y: g.rsqrt((1.0 - x) * (1.0 + x)),
+        smoke=SmokeRange(-0.9, 0.9, lambda a, b: (math.asin(a), math.asin(b), 2.3)),
+        numpy=("arcsin",),
     ),
     smooth_function_op(
         "acos",
@@ -260,6 +300,8 @@ registry.register_all(
         fewer_unary_samples(-1, 1, (0.999, 1)),
         uses=("arcs",),
         slope=lambda g, x, y: -g.rsqrt((1.0 - x) * (1.0 + x)),
+        smoke=SmokeRange(-0.9, 0.9, lambda a, b: (math.acos(b), math.acos(a), 2.3)),
+        numpy=("arccos",),
     ),
     _predicate_op("isnan", "is_nan(x)", "Whether x is NaN.", onnx=("IsNaN",)),
     _predicate_op(

@@ -142,7 +142,7 @@ class TracedCallReplayer:
                 "'made', and, for a param, also 'tensor'",
             )
         method, args, named = (data.get(k) for k in ("method", "args", "named"))
-        is_known = isinstance(method, str) and method in self._graph.BUILDS
+        is_known = isinstance(method, str) and method in type(self._graph).BUILDS
         if method in _REMOVED_METHODS:
             raise FormatViolation(
                 f"{subject} calls {method}(), which rlxweb.Graph no longer has",

@@ -1,0 +1,122 @@
+"""Methods of Graph that come from op records.
+
+An elementwise op has a method of its name, whose operands and keywords are those of the
+record; `Op.method` says how another op's node is added. They are made when a name is
+looked for that Graph does not have, as no op is loaded before the first is needed.
+"""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from typing import TYPE_CHECKING, Any
+
+from rlxweb.ir.attribute import REQUIRED
+from rlxweb.ir.builder_call_trace import traced_method
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import Op, registry
+from rlxweb.ir.tensor import Tensor, op_context
+
+_OPERAND_NAMES = ("x", "y")
+
+
+def add_logical(graph: Any, op: str, *operands: Tensor) -> Tensor:
+    """Add a logical op; numbers count as true where they are not 0."""
+    with op_context(op, *operands):
+        bools = [
+            x if x.dtype is DType.BOOL else graph.apply("cast", x, to=DType.BOOL)
+            for x in operands
+        ]
+        node: Tensor = graph.apply(op, *bools)
+    return node
+
+
+def _add_node(graph: Any, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
+    node: Tensor = graph.apply(op, *operands, **attrs)
+    return node
+
+
+def has_method(op: Op) -> bool:
+    """Return whether Graph gets a method from this record.
+
+    Ops do that say how their node is added, and elementwise ones of one or two operands
+    whose attributes all have defaults.
+    """
+    has_defaults = all(attr.default is not REQUIRED for attr in op.attrs)
+    is_plain = op.has_trait("elementwise") and has_defaults and op.arity in (1, 2)
+    return op.method is not None or is_plain
+
+
+def method_signature(op: Op) -> Signature:
+    """Return the signature of an op's method: its operands, then its attributes."""
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    operand_type = "Tensor" if op.arity == 1 else "Tensor | Operand"
+    operands = [
+        Parameter(name, kind, annotation=operand_type)
+        for name in _OPERAND_NAMES[: op.arity_range()[0]]
+    ]
+    attributes = [
+        Parameter(attr.name, kind, default=attr.default, annotation=attr.kind)
+        for attr in op.attrs
+    ]
+    parameters = [Parameter("self", kind), *operands, *attributes]
+    return Signature(parameters, return_annotation="Tensor")
+
+
+def _make_method(op: Op) -> Callable[..., Any]:
+    """Return the method of an op; a number or an array stands beside a tensor."""
+    signature, name, count = method_signature(op), op.name, op.arity_range()[0]
+    operand_names, add_node = _OPERAND_NAMES[:count], op.method or _add_node
+
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Tensor:
+        if kwargs or len(args) != count:
+            kwargs = signature.bind(self, *args, **kwargs).arguments
+            kwargs.pop("self")
+            args = tuple(kwargs.pop(operand) for operand in operand_names)
+        operands = self._pair(*args) if count == 2 else args
+        return add_node(self, name, *operands, **kwargs)
+
+    method.__dict__["__signature__"] = signature
+    method.__name__, method.__qualname__, method.__doc__ = name, f"Graph.{name}", op.doc
+    return traced_method(name, method)
+
+
+class LoadsOpMethods(ABCMeta):
+    """Type of Graph: a name that it lacks may be that of an op."""
+
+    _op_methods: frozenset[str]
+
+    def load_op_methods(cls) -> bool:
+        """Give the base of Graph the methods of all op records; return whether any
+        came.
+        """
+        holder: Any = next(c for c in cls.__mro__ if "_op_methods" in vars(c))
+        if holder._op_methods:
+            return False
+        ops = [op for op in registry if registry.is_builtin(op.name) and has_method(op)]
+        if not registry.is_loaded:  # an op's own module looks for a name
+            return False
+        for op in ops:
+            setattr(holder, op.name, _make_method(op))
+        holder._op_methods = frozenset(op.name for op in ops)
+        return True
+
+    if not TYPE_CHECKING:  # to a type checker every name would be an attribute
+
+        def __getattr__(cls, name: str) -> Any:
+            if name[:1] != "_" and cls.load_op_methods():
+                return getattr(cls, name)
+            message = f"type object {cls.__name__!r} has no attribute {name!r}"
+            raise AttributeError(message)
+
+    def __dir__(cls) -> list[str]:
+        cls.load_op_methods()
+        return [*super().__dir__()]
+
+    @property
+    def BUILDS(cls) -> frozenset[str]:  # noqa: N802  a constant of Graph to its users
+        """Names of the methods that add nodes; a size trace records their calls."""
+        cls.load_op_methods()
+        declared: frozenset[str] = vars(cls)["_builder_names"]
+        return declared | cls._op_methods
