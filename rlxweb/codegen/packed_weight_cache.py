@@ -5,7 +5,7 @@ live.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, TypeVar
 from weakref import finalize, ref
 
 from rlxweb.core.fork_safety import ForkSafeLock
@@ -13,12 +13,14 @@ from rlxweb.core.fork_safety import ForkSafeLock
 T = TypeVar("T")
 
 
-@runtime_checkable
-class UsesConstantOperands(Protocol):
-    """Function of a node that packs or converts operands once if they stay the same."""
+class UsesConstantOperands:
+    """Base of functions of a node that pack or convert operands once if they stay the
+    same.
+    """
 
     def set_constant_operands(self, indices: Collection[int]) -> None:
         """Tell which operands are the same from run to run, until a param is set."""
+        raise NotImplementedError
 
 
 class ConstantOperandTracker:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlxweb.compiler.rewrites import composition, rebuild_graph
+from rlxweb.compiler.rewrites import composition, rewrite_graph
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DeviceError
 from rlxweb.cost.decision import Decision
@@ -164,4 +164,4 @@ def _toggle_fusion(graph: Graph, site: FusionSite) -> Graph:
             tensors[node.id] = out.apply(fused.name, *inputs, name=node.name, **attrs)
         return tensors[node.id]
 
-    return rebuild_graph(graph, rewrite)
+    return rewrite_graph(graph, rewrite)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlxweb.compiler.rewrites import eliminate_dead_nodes, rebuild_graph
+from rlxweb.compiler.rewrites import rewrite_graph
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import RlxError
 from rlxweb.ir.fusion_pattern import FusionMatch
@@ -42,7 +42,7 @@ def apply_fusion_patterns(graph: Graph, target: Target) -> tuple[Graph, int]:
         tensors[node.id] = tensor
         return tensor
 
-    return eliminate_dead_nodes(rebuild_graph(graph, rewrite), target), len(matches)
+    return rewrite_graph(graph, rewrite, target=target), len(matches)
 
 
 def _match_pattern(

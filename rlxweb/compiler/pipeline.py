@@ -12,11 +12,11 @@ from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.plan_workload import profile_plan
 from rlxweb.compiler.rewrites import (
     decompose,
-    eliminate_common_subexpressions,
-    eliminate_dead_nodes,
-    eliminate_noops,
+    demote_unsupported_constants,
+    fold_rule,
     is_unsupported,
-    simplify_constants,
+    rewrite_graph,
+    simplify,
 )
 from rlxweb.compiler.schedule import schedule_graph
 from rlxweb.compiler.storage_dtype_widening import widen_storage_dtypes
@@ -41,8 +41,8 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     verify(graph)
     node_count = len(graph)
     fusion_decisions: tuple[Decision, ...] = ()
-    graph = widen_storage_dtypes(eliminate_dead_nodes(graph, target), target)
-    graph = _prune(graph, target, optimise)
+    graph = widen_storage_dtypes(rewrite_graph(graph, target=target), target)
+    graph = _simplify(graph, target, optimise)
     graph, pattern_count = (
         apply_fusion_patterns(graph, target) if optimise else (graph, 0)
     )
@@ -83,31 +83,34 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
 
 def _schedule_plan(graph: Graph, target: Target, optimise: bool) -> Plan:
     """Return the plan of a graph without memory slots."""
-    graph = decompose(eliminate_dead_nodes(graph, target), target)
+    graph = decompose(rewrite_graph(graph, target=target), target)
     graph = widen_storage_dtypes(graph, target)
-    if optimise:
-        graph = eliminate_common_subexpressions(eliminate_noops(graph))
-    graph = _prune(graph, target, optimise)
+    graph = _simplify(graph, target, optimise, merges_equal=optimise)
     check_dtypes(graph, target)
     scheduled = schedule_graph(graph, target, fuse=optimise)
     outputs = tuple(scheduled.operands[i] for i in graph.outputs)
     return Plan(graph, tuple(scheduled.steps), scheduled.types, {}, (), outputs)
 
 
-def _prune(graph: Graph, target: Target, optimise: bool) -> Graph:
-    """Remove dead nodes and no-ops and, where the device would refuse them, constants
-    that can be computed.
+def _simplify(
+    graph: Graph, target: Target, optimise: bool, *, merges_equal: bool = False
+) -> Graph:
+    """Simplify a graph; where nothing is to be optimised, only the constants of one
+    that the device would refuse.
     """
-    graph = eliminate_dead_nodes(graph, target)
     if optimise:
-        graph = eliminate_noops(graph)
-    if optimise or is_unsupported(graph, target):
-        graph = simplify_constants(graph, target)
+        return simplify(graph, target, merges_equal=merges_equal)
+    graph = rewrite_graph(graph, target=target)
+    if is_unsupported(graph, target):
+        graph = rewrite_graph(graph, fold_rule(target), target=target)
+        graph = demote_unsupported_constants(graph, target)
     return graph
 
 
 def check_dtypes(graph: Graph, target: Target) -> None:
     """Raise DTypeError for the first node of a type that the target cannot hold."""
+    if target.supports_dtypes(graph):
+        return
     for node in graph.nodes():
         if not target.supports_node_dtypes(graph, node):
             raise DTypeError(

@@ -1,16 +1,16 @@
-"""Graph rewrites that keep the result: one mechanism and six rewrites.
+"""Graph rewrites that keep the result: one traversal, through which any rules go.
 
-A rewrite is a function that is shown each node with its already rewritten operands and
-answers with the tensor that takes its place: dead nodes go, and so do those that change
-nothing; equal ones become one, small constants are computed, and what the target cannot
-run as one step is taken apart by the op's own Compose. Inputs and params are kept, so
-the names a caller may set never depend on optimisation; only those that nobody reads,
-of a type the target has not, go.
+A rule is shown each node with its already rewritten operands and answers with the
+tensor that takes its place, or None: nodes that change nothing go, equal ones become
+one, small constants are computed, and what the target cannot run as one step is taken
+apart by the op's own Compose. Dead nodes go in every traversal. Inputs and params are
+kept, so the names a caller may set never depend on optimisation; only those that nobody
+reads, of a type the target has not, go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from rlxweb.cost.graph_work import node_signature
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, attr_key
 from rlxweb.ir.lowering import Compose, HostOnly, decomposition
-from rlxweb.ir.noop_elimination import is_noop, simplify_node
+from rlxweb.ir.noop_elimination import simplify_node
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.reference_evaluation import evaluate_reference
 from rlxweb.ir.tensor import Tensor
@@ -38,28 +38,66 @@ MAX_FOLD_FLOPS = 1 << 28
 # A Compose that produces itself would never end; real nesting is below ten.
 MAX_ROUNDS = 32
 
-RewriteFunction = Callable[[Graph, Node, tuple[Tensor, ...]], Tensor]
+RewriteRule = Callable[[Graph, Node, tuple[Tensor, ...]], Tensor | None]
+"""Rule: (graph under construction, node, rewritten operands) → the tensor in the node's
+place; None leaves the node to the next rule, at last as it is.
+"""
 
 
-def rebuild_graph(
-    graph: Graph, rewrite: RewriteFunction, kept_ids: set[int] | None = None
+def rewrite_graph(
+    graph: Graph,
+    *rules: RewriteRule,
+    target: Target | None = None,
+    merges_equal: bool = False,
 ) -> Graph:
-    """Return a new graph with each node (of `kept_ids`, if given) passed through
-    `rewrite`.
+    """Return the graph with each node replaced by what the first rule makes of it, and
+    without the nodes that no output depends on; the graph itself if nothing changes.
 
-    Errors   VerifyError for a rewrite that changes a node's type.
+    target        whose missing types let unread inputs and params go; None: all stay
+    merges_equal  nodes with equal op, attributes and operands become one
+    Errors   VerifyError for a rule that changes a node's type.
     """
+    live_ids = _live_ids(graph, target)
+    if rules or merges_equal:
+        out = _traverse(graph, live_ids, rules, merges_equal)
+        pairs = zip(out.nodes(), graph.nodes(), strict=False)
+        if len(out) == len(graph) and all(node is old for node, old in pairs):
+            return graph
+        graph, live_ids = out, _live_ids(out, target)
+    return graph if len(live_ids) == len(graph) else graph.subgraph(live_ids)
+
+
+def _traverse(
+    graph: Graph,
+    live_ids: set[int],
+    rules: Sequence[RewriteRule],
+    merges_equal: bool,
+) -> Graph:
+    """Return a new graph of the live nodes, each passed through the rules."""
     out = Graph(graph.name)
     tensors: dict[int, Tensor] = {}
+    seen: dict[Any, Tensor] = {}
     for node in graph.nodes():
-        if kept_ids is not None and node.id not in kept_ids:
+        if node.id not in live_ids:
             continue
-        operands = tuple(tensors[i] for i in node.inputs)
-        tensor = tensors[node.id] = rewrite(out, node, operands)
-        if out.node(tensor.id).type != node.type:
+        operands = tuple([tensors[i] for i in node.inputs])
+        key = _node_key(node, operands) if merges_equal else None
+        tensor = None if key is None else seen.get(key)
+        if tensor is None:
+            for rule in rules:
+                tensor = rule(out, node, operands)
+                if tensor is not None:
+                    break
+            else:
+                tensor = out.copied(node, operands)
+            if key is not None:
+                seen[key] = tensor
+        tensors[node.id] = tensor
+        result_type = out.node(tensor.id).type
+        if result_type is not node.type and result_type != node.type:
             raise VerifyError(
                 f"rewrite {node}",
-                f"the result is {out.node(tensor.id).type}",
+                f"the result is {result_type}",
                 f"expected {node.type}",
                 "correct the composition of the op",
             )
@@ -67,72 +105,49 @@ def rebuild_graph(
     return out
 
 
-def eliminate_dead_nodes(graph: Graph, target: Target | None = None) -> Graph:
-    """Remove the nodes that no output depends on.
-
-    Inputs and params stay, but for those of a type that a given target has not.
+def _live_ids(graph: Graph, target: Target | None) -> set[int]:
+    """Return the nodes that an output depends on, and the inputs and params but for
+    those of a type that a given target has not.
     """
     live_ids = set(graph.outputs)
+    array_dtypes = None if target is None else target.array_dtypes
     for node in reversed(graph.nodes()):
-        is_named = node.op in ("input", "param")
-        is_kept = is_named and (
-            target is None or node.type.dtype in target.array_dtypes
-        )
-        if node.id in live_ids or is_kept:
-            live_ids.update((node.id, *node.inputs))
-    return (
-        graph
-        if len(live_ids) == len(graph)
-        else rebuild_graph(graph, Graph.copied, live_ids)
-    )
+        if node.id in live_ids:
+            live_ids.update(node.inputs)
+        elif node.op in ("input", "param") and (
+            array_dtypes is None or node.type.dtype in array_dtypes
+        ):
+            live_ids.add(node.id)
+    return live_ids
 
 
-def eliminate_noops(graph: Graph) -> Graph:
-    """Remove nodes that change nothing, and replace a chain that equals one node by
-    that node.
+def _node_key(node: Node, operands: tuple[Tensor, ...]) -> Any:
+    """Return a key that equal nodes share; None for an attribute of a custom op that
+    cannot be hashed.
     """
-
-    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        simplified = simplify_node(out, node, operands)
-        return out.copied(node, operands) if simplified is None else simplified
-
-    if not any(is_noop(graph, node) for node in graph.nodes()):
-        return graph
-    return eliminate_dead_nodes(rebuild_graph(graph, rewrite))
+    ids = tuple([t.id for t in operands])
+    try:
+        return node.op, ids, frozenset(map(attr_key, node.attrs.items()))
+    except TypeError:
+        return None
 
 
-def eliminate_common_subexpressions(graph: Graph) -> Graph:
-    """Merge nodes with equal op, attributes and operands into one."""
-    seen: dict[Any, Tensor] = {}
-
-    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        ids = tuple(t.id for t in operands)
-        try:
-            key = (node.op, ids, frozenset(map(attr_key, node.attrs.items())))
-            if key not in seen:
-                seen[key] = out.copied(node, operands)
-        except TypeError:  # an attribute of a custom op that cannot be hashed
-            return out.copied(node, operands)
-        return seen[key]
-
-    return rebuild_graph(graph, rewrite)
-
-
-def fold_constants(graph: Graph, target: Target | None = None) -> Graph:
-    """Replace nodes over constants alone by constants, computed by the ops' references.
+def fold_rule(target: Target | None = None) -> RewriteRule:
+    """Return the rule that replaces nodes over constants alone by constants, computed
+    by the ops' references.
 
     Small ones, those smaller than what they are made of, and those that the target
     would be refused for. Errors  GraphError for a reference that breaks its shape rule.
     """
 
-    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+    def fold(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor | None:
         operand_nodes = [out.node(t.id) for t in operands]
-        op = registry.get(node.op)
-        is_constant = not op.has_trait("leaf") and all(
-            n.op == "constant" for n in operand_nodes
-        )
-        if not is_constant or not _should_fold(node, operand_nodes, target):
-            return out.copied(node, operands)
+        if any(n.op != "constant" for n in operand_nodes):
+            return None
+        if registry.get(node.op).has_trait("leaf"):
+            return None
+        if not _should_fold(node, operand_nodes, target):
+            return None
         values = (n.attrs["value"].array for n in operand_nodes)
         try:
             with np.errstate(all="ignore"):
@@ -140,11 +155,11 @@ def fold_constants(graph: Graph, target: Target | None = None) -> Graph:
         except RlxError:
             raise
         except Exception:  # a custom op's own: the run will say it
-            return out.copied(node, operands)
+            return None
         check_result(node, value)
         return out.constant(value)
 
-    return rebuild_graph(graph, rewrite)
+    return fold
 
 
 def _should_fold(node: Node, operand_nodes: list[Node], target: Target | None) -> bool:
@@ -166,30 +181,30 @@ def _should_fold(node: Node, operand_nodes: list[Node], target: Target | None) -
     )
 
 
-def demote_constants(graph: Graph, target: Target) -> Graph:
-    """Replace constants of a wide integer type by i32 where that is all the device has.
+def demote_constants_rule(target: Target) -> RewriteRule:
+    """Return the rule that replaces constants of a wide integer type by i32 where that
+    is all the device has.
 
     Only where all values fit and the reader's result is of the same type with either,
     as of indices and casts. Of a custom op nothing of that kind is known.
     """
 
-    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+    def demote(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor | None:
         operand_nodes = [out.node(t.id) for t in operands]
         is_wide = [_is_demotable_constant(n, target) for n in operand_nodes]
         op = registry.get(node.op)
         if not any(is_wide) or op.has_trait("custom"):
-            return out.copied(node, operands)
-        types = [n.type for n in operand_nodes]
+            return None
         types = [
-            TensorType(t.shape, DType.I32) if w else t
-            for t, w in zip(types, is_wide, strict=True)
+            TensorType(n.type.shape, DType.I32) if w else n.type
+            for n, w in zip(operand_nodes, is_wide, strict=True)
         ]
         try:
             keeps_type = op.output_type(types, node.attrs) == node.type
         except RlxError:
             keeps_type = False
         if not keeps_type:
-            return out.copied(node, operands)
+            return None
         pairs = zip(operands, operand_nodes, is_wide, strict=True)
         demoted = [
             out.constant(n.attrs["value"].array.astype(np.int32)) if w else t
@@ -197,7 +212,7 @@ def demote_constants(graph: Graph, target: Target) -> Graph:
         ]
         return out.copied(node, demoted)
 
-    return rebuild_graph(graph, rewrite)
+    return demote
 
 
 def _is_demotable_constant(node: Node, target: Target) -> bool:
@@ -225,16 +240,26 @@ def is_unsupported(graph: Graph, target: Target) -> bool:
     )
 
 
-def simplify_constants(graph: Graph, target: Target) -> Graph:
-    """Fold and demote constants that the device would be refused for but need never
-    see.
+def simplify(graph: Graph, target: Target, *, merges_equal: bool = False) -> Graph:
+    """Remove what changes nothing, and compute the constants that can be.
+
+    Constants of a type that the device has not are demoted where it need not see them.
     """
-    graph = eliminate_dead_nodes(
-        fold_constants(eliminate_dead_nodes(graph, target), target), target
+    graph = rewrite_graph(
+        graph,
+        simplify_node,
+        fold_rule(target),
+        target=target,
+        merges_equal=merges_equal,
     )
+    return demote_unsupported_constants(graph, target)
+
+
+def demote_unsupported_constants(graph: Graph, target: Target) -> Graph:
+    """Demote the constants of a graph that has types which the device has not."""
     if target.supports_dtypes(graph):
         return graph
-    return eliminate_dead_nodes(demote_constants(graph, target), target)
+    return rewrite_graph(graph, demote_constants_rule(target), target=target)
 
 
 def composition(op: Op) -> Compose | None:
@@ -250,9 +275,9 @@ def decompose(graph: Graph, target: Target) -> Graph:
     Errors   Unsupported when such an op has no composition.
     """
 
-    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+    def expand(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor | None:
         if node.id not in unsupported_ids:
-            return out.copied(node, operands)
+            return None
         op = registry.get(node.op)
         parts = composition(op)
         if parts is not None:
@@ -272,13 +297,14 @@ def decompose(graph: Graph, target: Target) -> Graph:
         raise Unsupported(context, why, hint=Advice("run it with {}", device="cpu"))
 
     for _ in range(MAX_ROUNDS):
-        nodes = graph.nodes()
         unsupported_ids = {
-            n.id for n in nodes if not target.native(*node_signature(graph, n))
+            node.id
+            for node in graph.nodes()
+            if not target.native(*node_signature(graph, node))
         }
         if not unsupported_ids:
             return graph
-        graph = rebuild_graph(graph, rewrite)
+        graph = rewrite_graph(graph, expand, target=target)
     raise Unsupported(
         f"graph '{graph.name}' on {target.name}",
         "the composition of an op still contains unsupported ops",

@@ -51,6 +51,8 @@ def widen_storage_dtypes(graph: Graph, target: Target) -> Graph:
     Errors   DTypeError for an op of which nothing is known with wider operands.
     """
     small = target.storage_dtypes - target.dtypes
+    if small.isdisjoint({node.type.dtype for node in graph.nodes()}):
+        return graph
     nodes = (
         node
         for node in graph.nodes()

@@ -72,6 +72,9 @@ class Target:
 
     def supports_dtypes(self, graph: Graph) -> bool:
         """Tell whether the device has the element types of all nodes."""
+        dtypes = {node.type.dtype for node in graph.nodes()}
+        if dtypes <= self.dtypes:  # then it computes with all of them, too
+            return True
         return all(self.supports_node_dtypes(graph, node) for node in graph.nodes())
 
     def supports_node_dtypes(self, graph: Graph, node: Node) -> bool:

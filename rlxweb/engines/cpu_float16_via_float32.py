@@ -95,7 +95,7 @@ def _plan(
     return Float16ViaFloat32(function)
 
 
-class Float16ViaFloat32:
+class Float16ViaFloat32(UsesConstantOperands):
     """Float16 function that computes with a float32 function.
 
     function  (attributes, arrays) → the result

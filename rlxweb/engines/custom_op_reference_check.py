@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.compiler.rewrites import eliminate_dead_nodes
+from rlxweb.compiler.rewrites import rewrite_graph
 from rlxweb.core.errors import Disagrees, RlxError
 from rlxweb.engines.array import ArrayBackend
 from rlxweb.engines.protocol import Array, Backend
@@ -71,7 +71,7 @@ async def check_custom_ops(graph: Graph, backend: Backend) -> None:
         for name, op in ops.items()
         if op.has_trait("custom") and not isinstance(op.lower, HostOnly)
     }
-    for node in eliminate_dead_nodes(graph).nodes() if custom_names else ():
+    for node in rewrite_graph(graph).nodes() if custom_names else ():
         if node.op not in custom_names:
             continue
         op, types = ops[node.op], tuple(graph.node(i).type for i in node.inputs)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 LEAF_METHODS = ("input", "param")
 UNTRACED_METHODS = (
     *(*LEAF_METHODS, "bind", "recorded", "copied", "copy", "save", "set_outputs"),
-    *("node", "nodes", "tensor", "shape_of", "named", "users"),
+    *("node", "nodes", "tensor", "shape_of", "named", "subgraph", "users"),
 )
 """Methods of a graph that build nothing, or that trace their calls themselves."""
 

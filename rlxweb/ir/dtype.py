@@ -20,6 +20,9 @@ from rlxweb.core.errors import DTypeError
 class DType(Enum):
     """An element type. The value is its label, as printed in shapes (`[4] f32`)."""
 
+    # A member is one object; Enum would hash its name, in Python, at every look-up.
+    __hash__ = object.__hash__
+
     BOOL = "bool"
     F16 = "f16"
     I32 = "i32"

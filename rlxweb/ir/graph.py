@@ -8,7 +8,7 @@ Named builder methods (matmul, softmax …) live in `builder.py`; ops in `rlxweb
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index
 from os import PathLike
@@ -285,10 +285,39 @@ class Graph(Builder):
 
         Nothing is inferred again; whoever rewrites graphs keeps the types.
         """
+        nodes, ids = self._state.nodes, tuple([t.id for t in operands])
+        at = len(nodes)
         if node.op in ("input", "param"):
-            return self._add_leaf(node.op, node.name, node.type.shape, node.type.dtype)
-        ids = tuple(t.id for t in operands)
-        return self._append_node(node.op, ids, node.attrs, node.type, node.name)
+            if node.name in self._state.names:
+                return self._add_leaf(
+                    node.op, node.name, node.type.shape, node.type.dtype
+                )
+            self._state.names[node.name] = at
+        if node.id != at or node.inputs != ids:  # else the graphs share the record
+            node = Node(at, node.op, ids, node.attrs, node.type, node.name)
+        nodes.append(node)
+        self._state.checked_count += 1
+        return Tensor(self, at)
+
+    def subgraph(self, ids: Collection[int]) -> Graph:
+        """Return a graph of some of the nodes, with all that they and the outputs read
+        among them.
+        """
+        out, new_ids = Graph(self.name), {}
+        nodes: list[Node] = []
+        for node in self._state.nodes:
+            if node.id not in ids:
+                continue
+            at = new_ids[node.id] = len(nodes)
+            inputs = tuple([new_ids[i] for i in node.inputs])
+            if node.id != at or inputs != node.inputs:
+                node = Node(at, node.op, inputs, node.attrs, node.type, node.name)
+            if node.op in ("input", "param"):
+                out._state.names[node.name] = at
+            nodes.append(node)
+        out._state.nodes, out._state.checked_count = nodes, len(nodes)
+        out._state.outputs = tuple([new_ids[i] for i in self._state.outputs])
+        return out
 
     def set_outputs(self, outputs: Sequence[Tensor]) -> None:
         """Set the results, in the order in which `run` returns them."""

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.compiler.rewrites import composition, rebuild_graph
+from rlxweb.compiler.rewrites import composition, rewrite_graph
 from rlxweb.core.atomic_file import open_output
 from rlxweb.core.errors import InputError, Unsupported, shown
 from rlxweb.ir.array_validation import coerce_to_type, unknown_name_error
@@ -121,7 +121,7 @@ def _lower_to_exportable(graph: Graph, opset: int, context: str) -> Graph:
         }
         if not decomposable:
             break
-        graph = rebuild_graph(graph, rewrite)
+        graph = rewrite_graph(graph, rewrite)
     if unsupported:
         counts = Counter(unsupported.values())
         raise Unsupported(

@@ -20,7 +20,10 @@ from rlxweb.codegen import llvm_compiler
 from rlxweb.codegen.background_jit_cache import JitCache
 from rlxweb.codegen.cached_compilation import compile_cached, jit_mode
 from rlxweb.codegen.job_calling_convention import array_address
-from rlxweb.codegen.packed_weight_cache import ConstantOperandTracker
+from rlxweb.codegen.packed_weight_cache import (
+    ConstantOperandTracker,
+    UsesConstantOperands,
+)
 from rlxweb.core.thread_tasks import Task, run_tasks
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
@@ -90,7 +93,7 @@ def pack_weights(w: Array, spec: RecurrenceSpec) -> Array:
     return blocks
 
 
-class RecurrenceCall:
+class RecurrenceCall(UsesConstantOperands):
     """Recurrent network as a function of its operands; NumPy computes it until its code
     is compiled.
 

@@ -11,10 +11,8 @@ from rlxweb.compiler.rewrites import (
     MAX_FOLD_ELEMENTS,
     MAX_ROUNDS,
     decompose,
-    eliminate_common_subexpressions,
-    eliminate_dead_nodes,
-    eliminate_noops,
-    fold_constants,
+    fold_rule,
+    rewrite_graph,
 )
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import LimitExceeded, Unsupported
@@ -22,6 +20,7 @@ from rlxweb.engines.cpu import CpuBackend
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, HostOnly
+from rlxweb.ir.noop_elimination import simplify_node
 from rlxweb.ir.op import Attr, Op, registry
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.verify import verify
@@ -41,14 +40,14 @@ def test_dead_nodes_are_removed_and_leaves_stay() -> None:
     graph.param("idle", (2,))
     graph.exp(graph.neg(x))
     graph.set_outputs([graph.relu(x)])
-    rewritten = eliminate_dead_nodes(graph)
+    rewritten = rewrite_graph(graph)
     assert op_names(rewritten) == ["input", "input", "param", "relu"]
     verify(rewritten)
 
 
 def test_graph_without_dead_nodes_is_returned_unchanged() -> None:
     graph = build_graph(lambda g, x: g.relu(x), (4,))
-    assert eliminate_dead_nodes(graph) is graph
+    assert rewrite_graph(graph) is graph
 
 
 def test_a_long_chain_needs_no_recursion() -> None:
@@ -59,7 +58,7 @@ def test_a_long_chain_needs_no_recursion() -> None:
         x = graph.neg(x)
     graph.set_outputs([x])
     graph.exp(x)
-    assert len(eliminate_dead_nodes(graph)) == 3001
+    assert len(rewrite_graph(graph)) == 3001
 
 
 def test_noops_are_removed_and_chains_merged() -> None:
@@ -85,7 +84,7 @@ def test_noops_are_removed_and_chains_merged() -> None:
         ]
 
     graph = build_graph(build, (2, 3, 4))
-    rewritten = eliminate_noops(graph)
+    rewritten = rewrite_graph(graph, simplify_node)
     assert sorted(op_names(rewritten)) == sorted(
         "input transpose exp reshape reshape expand slice cast cast".split()
     )
@@ -94,13 +93,13 @@ def test_noops_are_removed_and_chains_merged() -> None:
     x = {"x0": np.arange(24, dtype=np.float32).reshape(2, 3, 4) / 7}
     for got, want in zip(evaluate(rewritten, x), evaluate(graph, x), strict=True):
         np.testing.assert_array_equal(got, want)
-    assert eliminate_noops(rewritten) is rewritten
+    assert rewrite_graph(rewritten, simplify_node) is rewritten
 
 
 def test_equal_nodes_are_merged() -> None:
     """Nodes of the same op, operands and attributes are merged, from the inside out."""
     graph = build_graph(lambda g, x: [g.exp(g.sum(x, 0)), g.exp(g.sum(x, 0))], (4, 3))
-    rewritten = eliminate_common_subexpressions(graph)
+    rewritten = rewrite_graph(graph, merges_equal=True)
     assert op_names(rewritten) == ["input", "sum", "exp"]
     assert rewritten.outputs == (2, 2)
 
@@ -110,7 +109,7 @@ def test_different_nodes_are_not_merged() -> None:
         lambda g, x, y: [g.sum(x, 0), g.sum(x, 1), g.sum(y, 0), x - y, y - x],
         *[(3, 3)] * 2,
     )
-    assert len(eliminate_common_subexpressions(graph)) == len(graph)
+    assert len(rewrite_graph(graph, merges_equal=True)) == len(graph)
 
 
 def test_attributes_of_different_zero_sign_are_not_merged() -> None:
@@ -120,13 +119,13 @@ def test_attributes_of_different_zero_sign_are_not_merged() -> None:
         (2, 3),
         (3,),
     )
-    assert len(eliminate_common_subexpressions(graph)) == len(graph)
+    assert len(rewrite_graph(graph, merges_equal=True)) == len(graph)
 
 
 def test_constants_are_shared_by_content_and_type() -> None:
     """1.0 twice is one constant; 1.0 and integer 1 are two."""
     graph = build_graph(lambda g: [g.constant(value) for value in (1.0, 1.0, 1)])
-    assert len(eliminate_common_subexpressions(graph)) == 2
+    assert len(rewrite_graph(graph, merges_equal=True)) == 2
 
 
 def test_nodes_with_incomparable_attributes_are_not_merged() -> None:
@@ -137,7 +136,7 @@ def test_nodes_with_incomparable_attributes_are_not_merged() -> None:
     graph = build_graph(
         lambda g, x: [g.apply(op_name, x, table=[1]) for _ in "ab"], (3,)
     )
-    assert op_names(eliminate_common_subexpressions(graph)) == [
+    assert op_names(rewrite_graph(graph, merges_equal=True)) == [
         "input",
         op_name,
         op_name,
@@ -147,7 +146,7 @@ def test_nodes_with_incomparable_attributes_are_not_merged() -> None:
 def test_constant_arithmetic_is_folded() -> None:
     """A chain over constants becomes the constant it computes."""
     graph = build_graph(lambda g, x: x * (g.sqrt(g.constant([4.0, 9.0])) * 2.0), (2,))
-    rewritten = eliminate_dead_nodes(fold_constants(graph))
+    rewritten = rewrite_graph(graph, fold_rule())
     assert sorted(op_names(rewritten)) == ["constant", "input", "mul"]
     (out,) = evaluate(rewritten, {"x0": np.ones(2, np.float32)})
     np.testing.assert_array_equal(out, [4, 6])
@@ -157,7 +156,7 @@ def test_large_results_are_not_folded() -> None:
     """A broadcast constant must not become megabytes inside the plan."""
     large_shape = (MAX_FOLD_ELEMENTS + 1,)
     graph = build_graph(lambda g: g.neg(g.expand(g.constant(1.0), large_shape)))
-    assert "expand" in op_names(fold_constants(graph))
+    assert "expand" in op_names(rewrite_graph(graph, fold_rule()))
 
 
 def test_folding_keeps_dtypes() -> None:
@@ -168,7 +167,7 @@ def test_folding_keeps_dtypes() -> None:
             g.sum(g.constant([1.5, 2.0])),
         ]
     )
-    rewritten = fold_constants(graph)
+    rewritten = rewrite_graph(graph, fold_rule())
     types = [str(rewritten.node(i).type) for i in rewritten.outputs]
     assert types == ["[2] bool", "[] f32"]
     verify(rewritten)

@@ -24,7 +24,10 @@ from rlxweb.codegen.native_elementwise import (
     region_kernels,
     region_row_layout,
 )
-from rlxweb.codegen.packed_weight_cache import ConstantOperandTracker
+from rlxweb.codegen.packed_weight_cache import (
+    ConstantOperandTracker,
+    UsesConstantOperands,
+)
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
@@ -208,7 +211,7 @@ class CompiledMatmulCall(EpilogueCall):
         """
 
 
-class MatmulCall(CompiledMatmulCall):
+class MatmulCall(CompiledMatmulCall, UsesConstantOperands):
     """Product of matrices by native code, which may take an epilogue.
 
     is_weight  the right one is the same from run to run, until a param is set

@@ -16,7 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen.cached_compilation import jit_mode
-from rlxweb.codegen.packed_weight_cache import ConstantOperandTracker, PackCache
+from rlxweb.codegen.packed_weight_cache import (
+    ConstantOperandTracker,
+    PackCache,
+    UsesConstantOperands,
+)
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_fused_module
 from rlxweb.ir.dtype import DType
@@ -251,7 +255,7 @@ MAX_SHARED_NBYTES: Final = 1 << 28
 """Maximum bytes of a matrix in shared memory."""
 
 
-class WasmMatmul:
+class WasmMatmul(UsesConstantOperands):
     """Matrix product (`matmul`) of one node.
 
     is_weight  the right matrix is the same from run to run, until a param is set

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from rlxweb.codegen.background_jit_cache import JitCache, WasmJitCache
 from rlxweb.codegen.cached_compilation import jit_mode
 from rlxweb.codegen.native_elementwise import RegionSpec
+from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Attrs, TensorType, Types
@@ -69,7 +70,7 @@ shared_region_cache: JitCache[SharedRegion] = WasmJitCache(
 """Regions that the Web Workers have compiled."""
 
 
-class SharedMatmul(EpilogueCall):
+class SharedMatmul(EpilogueCall, UsesConstantOperands):
     """Matrix product by a weight, shared among Web Workers, with an optional epilogue.
 
     product  the same without a tail
