@@ -141,9 +141,12 @@ def fold_rule(target: Target | None = None) -> RewriteRule:
     """
 
     def fold(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor | None:
-        operand_nodes = [out.node(t.id) for t in operands]
-        if any(n.op != "constant" for n in operand_nodes):
-            return None
+        operand_nodes = []
+        for operand in operands:
+            operand_node = out.node(operand.id)
+            if operand_node.op != "constant":
+                return None
+            operand_nodes.append(operand_node)
         if registry.get(node.op).has_trait("leaf"):
             return None
         if not _should_fold(node, operand_nodes, target):

@@ -72,10 +72,11 @@ class LruCache(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Return the cached value, or None."""
         with self._lock:
-            if key not in self._entries:
+            entry = self._entries.get(key)
+            if entry is None:
                 return None
             self._entries.move_to_end(key)
-            return self._entries[key][0]
+            return entry[0]
 
     def put(self, key: K, value: V, nbytes: int) -> None:
         """Store a value as the newest entry, which `evict` never removes."""

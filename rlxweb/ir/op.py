@@ -372,6 +372,8 @@ class Registry:
 
     def get(self, name: str) -> Op:
         """Return the record of a name or alias. Errors  UnknownOp with near matches."""
+        if self.load_builtin_ops is None and type(name) is str and name in self._ops:
+            return self._ops[name]  # asked for at every step of a compilation
         self._ensure_loaded()
         is_name = isinstance(name, str)  # an array could not even be looked up
         op = self._ops.get(self._aliases.get(name, name)) if is_name else None
