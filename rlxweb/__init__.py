@@ -113,12 +113,12 @@ if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to 
     from rlxweb.trace.vmap import vmap as vmap
 
 _PUBLIC_NAMES = {
-    "rlxweb.select.device_report": "device_report",
     "rlxweb.select.resolve": "fastest_device_for",
     "rlxweb.core.device": "Device parse_device parse_device_list",
     "rlxweb.select.availability": (
         "DeviceCandidate available_devices backends_manifest is_available open_async"
     ),
+    "rlxweb.select.device_report": "device_report",
     "rlxweb.select.policy": "DevicePolicy",
     "rlxweb.core.adc_samples": "Digital",
     "rlxweb.core.errors": "RlxError",
@@ -173,7 +173,6 @@ _PUBLIC_NAMES = {
 }
 _PUBLIC_DEVICES_NAMES = {
     "rlxweb.select.fallback": "run_with_fallback",
-    "rlxweb.select.device_report": "device_report",
     "rlxweb.select.resolve": (
         "devices_for fastest_device_for resolve_device resolve_device_chain "
         "supports_graph"
@@ -182,6 +181,7 @@ _PUBLIC_DEVICES_NAMES = {
     "rlxweb.select.availability": (
         "DeviceCandidate available_devices backends_manifest is_available"
     ),
+    "rlxweb.select.device_report": "device_report",
     "rlxweb.select.policy": (
         "DevicePickStrategy DevicePolicy device_chain_from_env device_from_env"
     ),
@@ -199,10 +199,10 @@ publish_names("rlxweb.devices", _PUBLIC_DEVICES_NAMES)
 register_providers(
     {
         "OP_MODULES": "rlxweb.ops.register_builtin_ops",
-        "cache_folder": "rlxweb.select.calibration.cache_folder",
+        "cache_folder": "rlxweb.select.calibration.calibration_store",
         "jit_mode_from_env": "rlxweb.select.policy",
         "loader_environment": "rlxweb.select.policy",
-        "read_json": "rlxweb.select.calibration.cache_folder",
+        "read_json": "rlxweb.select.calibration.calibration_store",
         "fastest_device_for": "rlxweb.select.resolve",
         "plot_result": "rlxweb.plot.plot_dispatch",
         "extra_labels": "rlxweb.engines.registry",

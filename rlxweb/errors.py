@@ -5,7 +5,6 @@ This is their public address: `from rlxweb.errors import RlxError`.
 
 from __future__ import annotations
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import (
     AdapterMissing,
     AttributeRefused,
@@ -55,7 +54,7 @@ from rlxweb.core.errors import (
     not_installed,
     shown,
 )
-from rlxweb.core.printable import printable
+from rlxweb.core.message_text import Advice, printable
 
 __all__ = [
     "AdapterMissing",

@@ -47,7 +47,7 @@ PRELOADED_MODULES = (
         "rlxweb.engines.cpu",
         "rlxweb.select.calibration.engine_calibration_lookup",
     ),
-    *("rlxweb.select.device_report", "rlxweb.engines.cpu"),
+    *("rlxweb.select.availability", "rlxweb.engines.cpu"),
     *("dask.cli", "distributed.cli.dask_scheduler", "distributed.cli.dask_worker"),
     *("rlxweb.batch.cluster.cluster_clients", "rlxweb.batch.cluster.recordings"),
     "wgpu.backends.wgpu_native",

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from rlxweb.batch.channel_group_power import BLOCK_NBYTES
 from rlxweb.batch.epoch_options import AveragedEpochs
 from rlxweb.batch.settings import segment_samples
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import Block, Group, check_finite
 from rlxweb.io.format_reader_interface import Samples
 from rlxweb.ops.welch.parameters import segment_count
-from rlxweb.signal.frequency_limits import FrequencyLimit, empty_band_error
+from rlxweb.signal.frequency_bins import FrequencyLimit, empty_band_error
 from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.spectrogram import spectrogram
 from rlxweb.signal.time_frequency_result import TimeFrequency

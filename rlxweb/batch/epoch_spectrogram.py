@@ -24,8 +24,8 @@ from rlxweb.batch.channel_group_spectrogram import (
     check_value_count,
 )
 from rlxweb.batch.epoch_options import EpochCondition
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import check_finite
 from rlxweb.ops.welch.parameters import segment_count
 

@@ -19,9 +19,9 @@ from time import monotonic
 from typing import Any
 
 from rlxweb.batch.locked_file import open_locked
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.atomic_file import error_reason
 from rlxweb.core.errors import NotWritten, RecordingError, UsageError
+from rlxweb.core.message_text import Advice
 from rlxweb.io.csv_json_npz import json_default
 
 _MAGIC = b"rlxweb.notes/1 "

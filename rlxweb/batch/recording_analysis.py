@@ -19,8 +19,8 @@ from rlxweb.batch.epoch_options import as_one_epoch, select_conditions
 from rlxweb.batch.results import FileResult, GroupResult
 from rlxweb.batch.settings import Settings, group_fmax, group_sample_type, group_spec
 from rlxweb.batch.stage_timing import StageTimer
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import OutOfMemory, RlxError, UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.io.recording_state_fingerprint import has_state_when_open, state_fingerprint
 from rlxweb.ops.welch.cpu.spectrum import frequencies
@@ -28,11 +28,10 @@ from rlxweb.ops.welch.parameters import segment_count
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import PlaceRequest, choose_place
 from rlxweb.select.device_and_adapter import engine_key
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.spectrum_peaks import validate_prominence
-from rlxweb.signal.welch_candidate_runner import PickedEngine
-from rlxweb.signal.welch_candidates import WelchJob
+from rlxweb.signal.welch_candidates import PickedEngine, WelchJob
 
 FileProgress = Callable[[int, int], object]
 """Callback that receives the number of samples of the file, and how many were just

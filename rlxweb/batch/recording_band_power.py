@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from rlxweb.batch.epoch_options import EPOCH_COLUMNS as OF_EPOCHS
 from rlxweb.batch.results import FileResult, GroupResult
 from rlxweb.batch.run_record_entries import RecordEntry, path_text
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import RlxError, UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.signal.band_power import BandPower, BandsLike, integrate_bands
 from rlxweb.signal.spectrum_result import PowerDensity

@@ -20,9 +20,9 @@ from typing import Any
 
 from rlxweb.batch.recording_analysis import FileProgress
 from rlxweb.batch.stage_timing import StageTimer, time_reads
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.errors import OutOfMemory, RecordingError, RecordingWarning, UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.core.output_streams import is_stream
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.io.channel_group_merging import merge_groups, merge_obstacle

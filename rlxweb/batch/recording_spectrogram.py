@@ -18,8 +18,8 @@ from rlxweb.batch.epoch_spectrogram import epochs_spectrogram
 from rlxweb.batch.recording_analysis import FileProgress
 from rlxweb.batch.settings import group_fmax
 from rlxweb.batch.stage_timing import StageTimer, time_reads
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import OutOfMemory
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import Group, Recording, open_recording
 from rlxweb.results.ran import Stage
 

@@ -18,7 +18,7 @@ from rlxweb.io import Group
 from rlxweb.io.format_reader_interface import ArrayLayout
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.ops.welch.spec import DIGITAL_DTYPE, WelchSpec
-from rlxweb.signal.frequency_limits import FrequencyLimit
+from rlxweb.signal.frequency_bins import FrequencyLimit
 from rlxweb.signal.precision import Precision, ResolvedPrecision, resolve_precision
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_peaks_arguments import validate_k

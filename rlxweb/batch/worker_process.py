@@ -16,9 +16,9 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from rlxweb.batch.file_job_protocol import FileJob
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import add_temporary_file_listener, error_reason
 from rlxweb.core.errors import RlxError, WorkerFailed
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.core.thread_tasks import share_cpus
 
 _PROGRESS_INTERVAL_S: Final = 0.1

@@ -18,7 +18,7 @@ from rlxweb.cli.peaks_text_table import (
     column_width,
     format_columns,
 )
-from rlxweb.core.printable import abbreviate, escape_unencodable, printable
+from rlxweb.core.message_text import abbreviate, escape_unencodable, printable
 from rlxweb.results.power_units import frequency_decimals
 
 _MAX_NAME_LENGTH = 24

@@ -18,7 +18,7 @@ from rlxweb.cli.console import make_console, make_progress, print_lines, print_t
 from rlxweb.cli.json_documents import json_document, library_versions
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
 from rlxweb.core.errors import UsageError
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.cost.decision import format_ns
 from rlxweb.io import write_json
 from rlxweb.select.device_and_adapter import available_places
 

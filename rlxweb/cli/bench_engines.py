@@ -21,7 +21,7 @@ from rlxweb.cli.bench_cases import (
     BenchmarkCase,
     NamedArrays,
 )
-from rlxweb.cost.candidate import rank_candidates
+from rlxweb.cost.decision import rank_candidates
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import DeviceBuffer
 from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs

@@ -21,7 +21,7 @@ from rlxweb.cli.console import (
 from rlxweb.cli.json_documents import json_document
 from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.cost.decision import format_ns
 from rlxweb.cost.work_kinds import point_rate
 from rlxweb.engines.pool import pool
 from rlxweb.io import write_json

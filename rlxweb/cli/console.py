@@ -25,8 +25,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from rlxweb.core.message_text import abbreviate, printable
 from rlxweb.core.output_streams import discard_output
-from rlxweb.core.printable import abbreviate, printable
 
 Cell = str | tuple[str, str]
 """Text of a table cell, or the text and its style."""

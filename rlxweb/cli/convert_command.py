@@ -29,8 +29,8 @@ from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_resul
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention, list_names
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import printable
 from rlxweb.core.output_streams import is_stream
-from rlxweb.core.printable import printable
 from rlxweb.io import write_json
 from rlxweb.io.formats import WRITERS
 from rlxweb.io.recording_writer import Written, check_format_options, choose_format

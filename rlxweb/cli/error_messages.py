@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import click
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import RlxError, near
+from rlxweb.core.message_text import Advice
 
 OUT_OF_MEMORY_MESSAGE = "out of memory; use shorter segments, or fewer rows or channels"
 

@@ -17,9 +17,13 @@ from rlxweb.cli.json_documents import json_document
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError, UsageError
-from rlxweb.cost.candidate import comparison_text, rank_candidates
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.explain import explain_decision, explain_json
+from rlxweb.cost.decision import (
+    Decision,
+    comparison_text,
+    explain_decision,
+    explain_json,
+    rank_candidates,
+)
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io import open_recording, write_json
 from rlxweb.ops.welch.spec import WelchSpec

@@ -28,7 +28,7 @@ from rlxweb.cli.recording_paths import resolve_recordings
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import list_names
 from rlxweb.core.errors import RecordingWarning, RlxError
-from rlxweb.core.printable import abbreviate, printable
+from rlxweb.core.message_text import abbreviate, printable
 from rlxweb.io import Annotation, open_recording, write_csv, write_json
 from rlxweb.io.storage_options import StorageAccess
 

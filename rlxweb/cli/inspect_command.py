@@ -22,7 +22,7 @@ from rlxweb.cli.json_documents import json_document, library_versions
 from rlxweb.cli.model_inputs import MODEL_ARGUMENT, load_model
 from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_results
 from rlxweb.core.errors import UsageError, shown
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.cost.decision import format_ns
 from rlxweb.io import write_json
 from rlxweb.onnx.model import Model
 from rlxweb.onnx.model_summary import MISSING, ModelCosts, ModelSummary, summarize_model

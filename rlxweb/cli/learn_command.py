@@ -36,8 +36,8 @@ from rlxweb.cli.plot_options import DARK_OPTION
 from rlxweb.cli.recording_paths import resolve_recordings
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_plot import check_plot, picture_format
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import NotFinite, RlxError, UsageError
+from rlxweb.core.message_text import Advice
 from rlxweb.io import Group, check_finite, open_recording, write_json
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.signal.learned.gated_fft import stage_count

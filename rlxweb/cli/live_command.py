@@ -29,7 +29,7 @@ from rlxweb.live.live_page_server import LivePageServer
 from rlxweb.live.raw_pipe_source import SAMPLE_FORMATS, RawPipeSource
 from rlxweb.live.source import SignalSource, SourceListener
 from rlxweb.signal.band_power import BAND_PRESETS, warn_skipped_bands
-from rlxweb.signal.frequency_limits import FrequencyLimit
+from rlxweb.signal.frequency_bins import FrequencyLimit
 from rlxweb.signal.welch_stream import WelchStream
 
 _TERMINAL_INTERVAL_S, _LINE_INTERVAL_S = 0.15, 1.0

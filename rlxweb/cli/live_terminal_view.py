@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from rlxweb.cli.console import format_count
-from rlxweb.core.printable import abbreviate, printable
+from rlxweb.core.message_text import abbreviate, printable
 from rlxweb.live.continuous_analysis import LiveUpdate
 from rlxweb.results.power_units import power_to_decibels, power_unit
 from rlxweb.results.svg_charts import COLOURS, tick_values

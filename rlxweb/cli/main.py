@@ -22,8 +22,8 @@ from rlxweb.cli.error_messages import attach_command, format_click_error, format
 from rlxweb.cli.json_documents import rlxweb_version
 from rlxweb.cli.termination_signals import process_signals
 from rlxweb.core.errors import RlxError, RlxWarning, did_you_mean
+from rlxweb.core.message_text import ESCAPE_ERROR_HANDLER, printable
 from rlxweb.core.output_streams import STDOUT, discard_output
-from rlxweb.core.printable import ESCAPE_ERROR_HANDLER, printable
 
 # Name → the first line of its help, so that listing loads none of their modules.
 COMMANDS = {

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from rlxweb.batch.results import FileResult, GroupResult
 from rlxweb.cli.console import format_count, print_lines
-from rlxweb.core.printable import abbreviate, escape_unencodable, printable
+from rlxweb.core.message_text import abbreviate, escape_unencodable, printable
 from rlxweb.results.power_units import frequency_decimals
 
 MAX_SHOWN_CHANNELS = 32

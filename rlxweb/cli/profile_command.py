@@ -33,7 +33,7 @@ from rlxweb.cli.welch_plot import check_plot, picture_format
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.cost.decision import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
 from rlxweb.io import write_json
 from rlxweb.ir.graph import Node

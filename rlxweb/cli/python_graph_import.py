@@ -15,11 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.array_coercion import describe_type
 from rlxweb.core.atomic_file import error_reason
 from rlxweb.core.device import Device
 from rlxweb.core.errors import InputError, RlxError, UsageError, did_you_mean
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.ir.array_validation import unknown_name_error, unset_params_clause
 from rlxweb.ir.graph import Graph

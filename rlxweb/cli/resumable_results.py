@@ -14,7 +14,7 @@ from typing import Any
 from rlxweb.batch.resumable_run import ResumableRun, ResumedFiles
 from rlxweb.cli.console import format_count
 from rlxweb.core.errors import UsageError
-from rlxweb.core.printable import abbreviate
+from rlxweb.core.message_text import abbreviate
 
 # How many names a line lists.
 _MAX_LISTED = 6

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from rlxweb.cli.welch_plot import new_figure, write_figure
-from rlxweb.core.printable import abbreviate
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.core.message_text import abbreviate
+from rlxweb.cost.decision import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
 from rlxweb.plot.frequency_axis import set_log_ticks
 from rlxweb.results.svg_charts import COLOURS

@@ -26,7 +26,7 @@ from rlxweb.cli.output_files import (
     uses_stdout,
     write_results,
 )
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.cost.decision import format_ns
 from rlxweb.io import write_json, write_npz
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.onnx.model_signature import flatten_input

@@ -17,7 +17,7 @@ from rlxweb.cli import options
 from rlxweb.cli.console import Cell, format_count, print_lines, print_table
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.errors import UsageError
-from rlxweb.core.printable import abbreviate
+from rlxweb.core.message_text import abbreviate
 from rlxweb.io import write_json
 from rlxweb.smoke.junit_report import junit_xml
 from rlxweb.smoke.known_failure_files import load_known_failures

@@ -46,7 +46,7 @@ from rlxweb.cli.welch_output_options import picture_paths
 from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.errors import RlxError, UsageError
-from rlxweb.core.printable import printable
+from rlxweb.core.message_text import printable
 from rlxweb.io import write_csv, write_json, write_npz
 from rlxweb.results.power_units import frequency_decimals
 

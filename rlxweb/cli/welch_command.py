@@ -43,8 +43,8 @@ from rlxweb.cli.plot_options import (
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention, resume_hint
 from rlxweb.cli.welch_output_options import WelchOutputOptions
+from rlxweb.core.message_text import printable
 from rlxweb.core.output_streams import STDOUT, discard_output
-from rlxweb.core.printable import printable
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
 
 

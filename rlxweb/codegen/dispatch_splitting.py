@@ -12,9 +12,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import LimitExceeded
 from rlxweb.core.limits import MAX_LOOP_ITERATIONS, Limits
+from rlxweb.core.message_text import Advice
 from rlxweb.ir.lowering import WHOLE_AXIS, KernelDispatch, OperandAccess
 
 # A plan with more dispatches than this for one step is a bug, not a split.

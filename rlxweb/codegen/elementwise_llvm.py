@@ -14,8 +14,8 @@ from typing import Final
 
 from rlxweb.codegen import llvm_compiler
 from rlxweb.codegen.elementwise_wgsl import substitute_expression
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import IntValue, IRBuilder, Value, VectorType
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 from rlxweb.codegen.wgsl_module import load_shader_text, resolve_includes
 from rlxweb.codegen.wgsl_parser import (
     WgslFunction,

@@ -14,7 +14,7 @@ from rlxweb.codegen.elementwise_llvm import (
     storage_kind,
     wgsl_library_for,
 )
-from rlxweb.codegen.job_calling_convention import WORD_NBYTES
+from rlxweb.codegen.native_calls import WORD_NBYTES
 from rlxweb.codegen.wasm_builder import (
     VECTOR_NBYTES,
     WasmFunctionBuilder,

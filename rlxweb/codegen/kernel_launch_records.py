@@ -24,9 +24,9 @@ from rlxweb.codegen.wgsl_module import (
     declared_overrides,
     uniform_fields,
 )
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import LimitExceeded
 from rlxweb.core.limits import Limits
+from rlxweb.core.message_text import Advice
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
 from rlxweb.ir.lowering import BufferRef, KernelDispatch
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import (
     TYPE_NBYTES,
     IntValue,
@@ -14,6 +13,7 @@ from rlxweb.codegen.llvm_builder import (
     Value,
     VectorType,
 )
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 
 JOB_FIELDS: Final = ("x", "out", "count", "each")
 """Fields of a job, 64 bits each: addresses of the numbers, their count, and the chunk

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.background_jit_cache import JitCache, WasmJitCache
-from rlxweb.codegen.cached_compilation import compile_cached, jit_mode
-from rlxweb.codegen.job_calling_convention import array_address, function_address
+from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, compile_cached, jit_mode
+from rlxweb.codegen.native_calls import array_address, function_address
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
 from rlxweb.core.thread_tasks import Task, run_tasks

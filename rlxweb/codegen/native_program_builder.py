@@ -26,8 +26,8 @@ from rlxweb.codegen.data_movement_index_tables import (
     moved_view,
     view_from_table,
 )
-from rlxweb.codegen.job_calling_convention import WORD_NBYTES, array_address
 from rlxweb.codegen.llvm_native_program import ProductTile, product_tiles
+from rlxweb.codegen.native_calls import WORD_NBYTES, array_address
 from rlxweb.codegen.native_elementwise import RegionCode, RegionSpec
 from rlxweb.ir.graph import Graph, Node
 

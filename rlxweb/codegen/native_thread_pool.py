@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from rlxweb.codegen.cached_compilation import compile_cached
+from rlxweb.codegen.jit_cache import compile_cached
 from rlxweb.core.fork_safety import register_child_callback
 
 _FUTEX_BY_ARCHITECTURE: Final = {

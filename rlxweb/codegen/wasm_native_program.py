@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Final
 
-from rlxweb.codegen.job_calling_convention import WORD_NBYTES
 from rlxweb.codegen.llvm_native_program import (
     MOVE_FIELDS,
     PRODUCT_FIELDS,
     ProductTile,
     product_tiles,
 )
+from rlxweb.codegen.native_calls import WORD_NBYTES
 from rlxweb.codegen.wasm_builder import (
     VECTOR_NBYTES,
     WasmFunctionBuilder,

@@ -19,8 +19,8 @@ import numpy as np
 from rlxweb.compiler.plan import DemotedValue
 from rlxweb.compiler.range_analysis import RangeAnalysis, related_nodes
 from rlxweb.compiler.target import Target
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import DTypeError
+from rlxweb.core.message_text import Advice
 from rlxweb.cost.decision import Decision
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Constant, Graph, Node

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlxweb.compiler.buffer_slot_assignment import assign_slots
-from rlxweb.compiler.dtype_demotion import demote_graph
-from rlxweb.compiler.fusion_choice import choose_fusions
-from rlxweb.compiler.fusion_patterns import apply_fusion_patterns
+from rlxweb.compiler.dtype_demotion import DemotedGraph, demote_graph
+from rlxweb.compiler.fusion import apply_fusion_patterns, choose_fusions
 from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.plan_workload import profile_plan
 from rlxweb.compiler.rewrites import (
@@ -21,8 +20,8 @@ from rlxweb.compiler.rewrites import (
 from rlxweb.compiler.schedule import schedule_graph
 from rlxweb.compiler.storage_dtype_widening import widen_storage_dtypes
 from rlxweb.compiler.target import Target
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import DTypeError, LimitExceeded
+from rlxweb.core.message_text import Advice
 from rlxweb.cost.decision import Decision
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import verify
@@ -41,14 +40,18 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
     verify(graph)
     node_count = len(graph)
     fusion_decisions: tuple[Decision, ...] = ()
-    graph = widen_storage_dtypes(rewrite_graph(graph, target=target), target)
+    graph = rewrite_graph(graph, target=target)
+    if not target.supports_dtypes(graph):
+        graph = widen_storage_dtypes(graph, target)
     graph = _simplify(graph, target, optimise)
     graph, pattern_count = (
         apply_fusion_patterns(graph, target) if optimise else (graph, 0)
     )
-    demoted = demote_graph(graph, target)
-    graph = demoted.graph
-    check_dtypes(graph, target)
+    demoted = DemotedGraph(graph, {}, (None,) * len(graph.outputs))
+    if not target.supports_dtypes(graph):
+        demoted = demote_graph(graph, target)
+        graph = demoted.graph
+        check_dtypes(graph, target)
     check_buffer_sizes(graph, target)
     if optimise:
         graph, fusion_decisions = choose_fusions(
@@ -84,7 +87,8 @@ def compile_graph(graph: Graph, target: Target, *, optimise: bool = True) -> Pla
 def _schedule_plan(graph: Graph, target: Target, optimise: bool) -> Plan:
     """Return the plan of a graph without memory slots."""
     graph = decompose(rewrite_graph(graph, target=target), target)
-    graph = widen_storage_dtypes(graph, target)
+    if not target.supports_dtypes(graph):
+        graph = widen_storage_dtypes(graph, target)
     graph = _simplify(graph, target, optimise, merges_equal=optimise)
     check_dtypes(graph, target)
     scheduled = schedule_graph(graph, target, fuse=optimise)

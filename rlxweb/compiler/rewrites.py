@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from rlxweb.compiler.target import Target
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import RlxError, Unsupported, VerifyError
+from rlxweb.core.message_text import Advice
 from rlxweb.cost.graph_work import node_signature
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, attr_key

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.bfloat16 import as_bfloat16, from_torch_bfloat16, is_bfloat16
 from rlxweb.core.errors import DTypeError, RlxError
+from rlxweb.core.message_text import Advice
 
 Array = npt.NDArray[Any]
 

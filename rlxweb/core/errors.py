@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rlxweb.core.argument_hints import Advice
-from rlxweb.core.name_suggestions import did_you_mean as did_you_mean
-from rlxweb.core.name_suggestions import near as near
-from rlxweb.core.printable import printable
+from rlxweb.core.message_text import Advice, printable
+from rlxweb.core.message_text import did_you_mean as did_you_mean
+from rlxweb.core.message_text import near as near
 
 _MAX_SHOWN_PLACES = 3
 

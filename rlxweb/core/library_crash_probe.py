@@ -28,7 +28,7 @@ from typing import IO, Any, Final
 
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.core.lazy_names import load_provider
-from rlxweb.core.printable import abbreviate, printable
+from rlxweb.core.message_text import abbreviate, printable
 
 DEADLINE_S: Final = 30.0
 """Seconds within which a library must load and open its devices."""

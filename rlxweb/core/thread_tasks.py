@@ -1,24 +1,68 @@
-"""Numbered, independent tasks on a few threads; small work stays on the caller's
-thread.
-
-Owns the lazily made thread pool. It must not know what a task computes: every task
-writes its own part of the output, so the answer does not depend on how many threads
-there are, nor on which one takes which task.
-"""
+"""Tasks on threads, and the cancellation of what runs there."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
 
-from rlxweb.core.cancellation import raise_if_cancelled
+# --- Cancellation of work whose result is no longer wanted
+#
+# Long loops ask `raise_if_cancelled` between two steps; whoever starts work that can
+# be given up says by `cancellation_scope` how it will learn of it.
+
+
+class Cancelled(BaseException):
+    """Raised to end cancelled work; caught only by the code that cancelled it."""
+
+
+def _never_cancelled() -> bool:
+    """Return False: the work cannot be cancelled."""
+    return False
+
+
+_is_cancelled: ContextVar[Callable[[], bool]] = ContextVar(
+    "given_up", default=_never_cancelled
+)
+
+
+@contextmanager
+def cancellation_scope(is_cancelled: Callable[[], bool]) -> Iterator[None]:
+    """End work in the block at its next check once `is_cancelled()` returns True."""
+    token = _is_cancelled.set(is_cancelled)
+    try:
+        yield
+    finally:
+        _is_cancelled.reset(token)
+
+
+def cancellation_check() -> Callable[[], None] | None:
+    """Return `raise_if_cancelled` for a loop of small steps; None if the work cannot be
+    cancelled.
+    """
+    return None if _is_cancelled.get() is _never_cancelled else raise_if_cancelled
+
+
+def raise_if_cancelled() -> None:
+    """Raise Cancelled if the work on this thread was cancelled."""
+    if _is_cancelled.get()():
+        raise Cancelled
+
+
+# --- Numbered, independent tasks on a few threads; small work stays on the caller's
+# thread
+#
+# Owns the lazily made thread pool. It must not know what a task computes: every task
+# writes its own part of the output, so the answer does not depend on how many threads
+# there are, nor on which one takes which task.
 
 Task: TypeAlias = Callable[[int], None]
 

@@ -13,8 +13,8 @@ from rlxweb.core.lazy_names import load_published, publish_names, published_name
 
 if TYPE_CHECKING:
     from rlxweb.core.device import fastest_among as fastest_among
-    from rlxweb.cost.candidate import Candidate as Candidate
-    from rlxweb.cost.cost_terms import Terms as Terms
+    from rlxweb.cost.decision import Candidate as Candidate
+    from rlxweb.cost.decision import Terms as Terms
     from rlxweb.cost.device_models import BackendCostModel as BackendCostModel
     from rlxweb.cost.device_models import CpuCostModel as CpuCostModel
     from rlxweb.cost.device_models import CudaCostModel as CudaCostModel
@@ -68,8 +68,7 @@ _HOMES = {
         "BackendCostModel CpuCostModel CudaCostModel DiscreteGpuCostModel "
         "MetalCostModel MlxCostModel RocmCostModel WgpuCostModel"
     ),
-    "rlxweb.cost.candidate": "Candidate",
-    "rlxweb.cost.cost_terms": "Terms",
+    "rlxweb.cost.decision": "Candidate Terms",
     "rlxweb.core.device": "fastest_among",
 }
 publish_names(__name__, _HOMES)

@@ -10,8 +10,12 @@ import math
 from typing import Any
 
 from rlxweb.core.errors import InputError
-from rlxweb.cost.autotune_result import AutotuneResult
-from rlxweb.cost.calibration_record import SCHEMA, Calibration, MeasuredPoint
+from rlxweb.cost.calibration_record import (
+    SCHEMA,
+    AutotuneResult,
+    Calibration,
+    MeasuredPoint,
+)
 from rlxweb.cost.work_kinds import KINDS
 
 # OverflowError: JSON knows numbers that no int or float holds.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from rlxweb.core.device import Adapters, Device
 from rlxweb.core.errors import UsageError, shown
 from rlxweb.core.lazy_names import load_provider
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Terms
 from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.graph_work import graph_workload

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Terms
 from rlxweb.cost.interpolation import CostCurve, fit_cost_curve
 
 

@@ -19,9 +19,9 @@ from typing import Literal
 
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Terms
+from rlxweb.cost.interpolation import NonnegativeFit, fit_relative
 from rlxweb.cost.latency_costs import LatencyCosts
-from rlxweb.cost.nonnegative_fit import NonnegativeFit, fit_relative
 
 WelchPointKind = Literal["welch_host", "welch_compiled", "welch_fused"]
 # A walk over all samples, as a part of what the host's own estimate of them takes.

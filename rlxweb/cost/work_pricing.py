@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Terms
 from rlxweb.cost.interpolation import RateCurve
 from rlxweb.cost.latency_costs import LatencyCosts
 from rlxweb.cost.work_kinds import (

@@ -20,8 +20,8 @@ import numpy as np
 
 from rlxweb.compiler.plan import Plan, PlanStep
 from rlxweb.compiler.target import Target
-from rlxweb.core.cancellation import cancellation_check
 from rlxweb.core.errors import OutOfMemory
+from rlxweb.core.thread_tasks import cancellation_check
 from rlxweb.engines.array_device_arrays import (
     LibraryArray,
     LibraryArrayBackend,

@@ -21,7 +21,7 @@ from rlxweb.codegen.native_elementwise import (
 )
 from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
 from rlxweb.compiler.plan import Plan, PlanStep
-from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.array import ArrayBackend, ArrayProgram, NodeWork, array_target
 from rlxweb.engines.array_device_arrays import LibraryArray
 from rlxweb.engines.cpu_float16_via_float32 import (

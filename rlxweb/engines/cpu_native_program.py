@@ -20,8 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.background_jit_cache import JitCache, WasmJitCache
-from rlxweb.codegen.cached_compilation import compile_cached, jit_mode
 from rlxweb.codegen.data_movement_index_tables import (
     WORD_DTYPES,
     MemoryBlock,
@@ -30,15 +28,16 @@ from rlxweb.codegen.data_movement_index_tables import (
     is_data_movement,
 )
 from rlxweb.codegen.elementwise_llvm import unsupported_reason
-from rlxweb.codegen.job_calling_convention import (
-    WORD_NBYTES,
-    array_address,
-    function_address,
-)
+from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, compile_cached, jit_mode
 from rlxweb.codegen.llvm_native_program import (
     ProductTile,
     product_tiles,
     program_llvm_ir,
+)
+from rlxweb.codegen.native_calls import (
+    WORD_NBYTES,
+    array_address,
+    function_address,
 )
 from rlxweb.codegen.native_elementwise import (
     RegionCode,

@@ -18,12 +18,12 @@ from rlxweb.compiler.plan import PlanStep
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.engines.array import ArrayBackend, array_target, ignore_float_errors
 from rlxweb.engines.array_device_arrays import LibraryDeviceBuffer
-from rlxweb.engines.array_error_translation import library_context
-from rlxweb.engines.array_fork_safety import LibraryForkGuard
-from rlxweb.engines.array_library_import import (
+from rlxweb.engines.array_library import (
+    LibraryForkGuard,
     call_library,
     find_device_index,
     import_library,
+    library_context,
 )
 from rlxweb.engines.cupy_elementwise import build_region_kernel
 from rlxweb.engines.cupy_kernel_variants import cupy_variants

@@ -19,12 +19,12 @@ import numpy as np
 
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.engines.array import array_target, ignore_float_errors
-from rlxweb.engines.array_error_translation import library_context
-from rlxweb.engines.array_fork_safety import LibraryForkGuard
-from rlxweb.engines.array_library_import import (
+from rlxweb.engines.array_library import (
+    LibraryForkGuard,
     call_library,
     find_device_index,
     import_library,
+    library_context,
 )
 from rlxweb.engines.mlx_kernel_variants import mlx_variants
 from rlxweb.engines.protocol import Array, Backend

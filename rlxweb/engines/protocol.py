@@ -28,7 +28,7 @@ import numpy as np
 from rlxweb.core.errors import GraphError, SessionClosed, Unsupported
 from rlxweb.core.lru_cache import LruCache
 from rlxweb.engines.timed_run_result import TimedRun
-from rlxweb.gpu.async_lock import AsyncLock
+from rlxweb.gpu.coroutine_runner import AsyncLock
 
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     from rlxweb.compiler.plan import Plan
     from rlxweb.compiler.target import Target
     from rlxweb.core.limits import Limits
-    from rlxweb.cost.autotune_result import AutotuneResult
+    from rlxweb.cost.calibration_record import AutotuneResult
     from rlxweb.ir.op import Attrs, Op, TensorType, Types
 
 Array: TypeAlias = "npt.NDArray[Any]"

@@ -13,12 +13,12 @@ import numpy as np
 
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.engines.array import ArrayBackend, array_target, ignore_float_errors
-from rlxweb.engines.array_error_translation import library_context
-from rlxweb.engines.array_fork_safety import LibraryForkGuard
-from rlxweb.engines.array_library_import import (
+from rlxweb.engines.array_library import (
+    LibraryForkGuard,
     call_library,
     find_device_index,
     import_library,
+    library_context,
 )
 from rlxweb.engines.protocol import Array, Backend
 from rlxweb.engines.torch_kernel_variants import torch_variants

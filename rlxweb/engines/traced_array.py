@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.array import ArrayBackend, Compute
 from rlxweb.engines.array_device_arrays import LibraryArray
 from rlxweb.engines.array_node_calls import NodeCall

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.atomic_file import error_reason
 from rlxweb.core.errors import NotWritten, UsageError, shown
+from rlxweb.core.message_text import Advice
 
 FIXED_FILE_NAMES = (
     "plan.json",

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from rlxweb.core.atomic_file import open_output
 from rlxweb.core.errors import UsageError
-from rlxweb.core.printable import is_hidden, printable
+from rlxweb.core.message_text import is_hidden, printable
 
 CsvCell = str | int | float | bool | np.generic | None
 OutputTarget = str | os.PathLike[str] | IO[bytes]

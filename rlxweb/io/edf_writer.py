@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io.calendar_dates import format_edf_date
 from rlxweb.io.edf_annotation_writer import (
     EdfAnnotationChannel,

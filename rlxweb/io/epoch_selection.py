@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import coerce_float
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.format_reader_interface import Span
 from rlxweb.io.recording import Group, check_finite, nearest_sample_index

@@ -18,9 +18,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from rlxweb.core.adc_samples import is_digital_dtype
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import error_reason
 from rlxweb.core.errors import RlxError, UnknownName, did_you_mean, not_installed, shown
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.byte_source_file_object import SourceFile

@@ -17,8 +17,8 @@ from tokenize import TokenError
 import numpy as np
 
 from rlxweb.core.adc_samples import is_digital_dtype
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.atomic_file import error_reason
+from rlxweb.core.message_text import Advice
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.byte_source import ByteSource

@@ -24,9 +24,9 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import error_reason
 from rlxweb.core.errors import RecordingError, UnknownName, did_you_mean
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import MAX_ANNOTATIONS, Annotation
 from rlxweb.io.byte_source import ByteSource

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import coerce_float, coerce_integer
 from rlxweb.core.errors import (
     RecordingWarning,
@@ -28,6 +27,7 @@ from rlxweb.core.errors import (
     not_installed,
     shown,
 )
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io.recording import Group
 

@@ -17,7 +17,6 @@ from typing import IO, TYPE_CHECKING, Any, Final, Generic, TypeVar
 import numpy as np
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import (
     NotFinite,
     RecordingError,
@@ -25,6 +24,7 @@ from rlxweb.core.errors import (
     UsageError,
     shown,
 )
+from rlxweb.core.message_text import Advice
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io import file_limits
 from rlxweb.io.annotations import Annotation

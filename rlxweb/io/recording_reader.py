@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import (
     check_choice,
     coerce_float,
     suggest_misspelled_options,
 )
 from rlxweb.core.errors import RecordingWarning, UsageError, shown
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import RecordingSource
 from rlxweb.io.channel_selection import (

@@ -18,10 +18,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import check_choice, coerce_float
 from rlxweb.core.atomic_file import open_output
 from rlxweb.core.errors import RecordingWarning, UsageError, not_installed, shown
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.calendar_dates import SECONDS_PER_DAY, shift_date

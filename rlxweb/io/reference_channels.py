@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io.channel_selection import choose_channels
 from rlxweb.io.format_reader_interface import FileChannel, FileContents
 from rlxweb.io.preprocessing import AVERAGE, Reference, coerce_reference_names

@@ -12,8 +12,8 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io.preprocessing import nearest_integer_rate
 from rlxweb.io.recording import Group
 from rlxweb.io.wav_header import EXTENSIBLE, FLOAT, PCM, SUBFORMATS

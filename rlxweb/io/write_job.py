@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import NotFinite, UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io.annotations import Annotation
 from rlxweb.io.recording import Group, check_finite
 

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from rlxweb.core.adc_samples import is_digital_dtype
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import error_reason
 from rlxweb.core.errors import (
     RecordingError,
@@ -29,6 +28,7 @@ from rlxweb.core.errors import (
     did_you_mean,
     shown,
 )
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.core.safe_file_opening import check_referenced_file, is_outside_folder
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import RecordingSource, open_source

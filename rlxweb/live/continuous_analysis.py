@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.live.source import SampleChunk, SourceListener, StreamInfo
 from rlxweb.signal.band_power import BandPower, BandsLike, integrate_bands

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rlxweb.core.errors import DTypeError, RlxError, UsageError, did_you_mean
-from rlxweb.cost.candidate import Candidate, rank_candidates
+from rlxweb.cost.decision import Candidate, rank_candidates
 from rlxweb.cost.graph_work import node_flops
 from rlxweb.engines.pool import pool
 from rlxweb.ir.dtype import DType

@@ -14,7 +14,7 @@ from zlib import crc32
 
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.core.limits import Limits
-from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
+from rlxweb.cost.calibration_record import AutotuneResult, nearest_result
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import Attrs, TensorType, Types
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rlxweb.core.printable import abbreviate, printable
+from rlxweb.core.message_text import abbreviate, printable
 
 # Comes with matplotlib, so a picture looks the same everywhere.
 _DEFAULT_FONT = "DejaVu Sans"

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.printable import abbreviate, printable
+from rlxweb.core.message_text import abbreviate, printable
 from rlxweb.export.single_file_page import inline_page
 from rlxweb.export.site_file_reader import read_site_file
 from rlxweb.plot.spectrum_plot_data import (

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.printable import printable
+from rlxweb.core.message_text import printable
 from rlxweb.plot.html_page import PanelData, encode_array, shorten_name
 from rlxweb.plot.scalp_map import interpolate_head
 from rlxweb.signal.band_power import BandPower

@@ -14,7 +14,7 @@ import numpy as np
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceError, Unsupported
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.cost.device_models import BackendCostModel
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.rlx_welch_costs import (

@@ -7,8 +7,7 @@ from typing import Any
 
 from rlxweb.core.errors import InputError, RlxError, shown
 from rlxweb.engines.protocol import Array
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.graph import Node
 from rlxweb.runtime.device_array import DeviceArray
 from rlxweb.runtime.engine_program_and_params import GraphPlacement

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.select.graph_job import GraphJob

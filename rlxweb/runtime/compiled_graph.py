@@ -16,12 +16,9 @@ from rlxweb.core.array_coercion import add_readback_hint
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError, RlxError, Unsupported
 from rlxweb.core.lazy_names import alias_keywords
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.device_run_attempt import Attempt
-from rlxweb.cost.explain import explain_decision
+from rlxweb.cost.decision import Attempt, Decision, explain_decision
 from rlxweb.engines.protocol import Array, DeviceBuffer
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.batch_map_mixin import MapMixin

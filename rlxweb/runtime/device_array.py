@@ -26,8 +26,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Array, Backend, DeviceBuffer
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import as_dtype, dtype_name
 from rlxweb.ir.shape_arithmetic import format_shape
 

@@ -20,8 +20,7 @@ from rlxweb.core.device import (
     parse_devices,
 )
 from rlxweb.core.lazy_names import accept_deprecated_keywords
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.explain import explain_decision
+from rlxweb.cost.decision import Decision, explain_decision
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
 from rlxweb.select.availability import DeviceRow

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
 from rlxweb.core.errors import OutOfMemory, SessionClosed, UsageError
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.cost.decision import Attempt, Decision
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Array
 from rlxweb.gpu.coroutine_runner import run_blocking

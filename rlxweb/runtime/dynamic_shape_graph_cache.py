@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from rlxweb.engines.protocol import Array, Backend, Program
-from rlxweb.gpu.async_lock import AsyncLock
+from rlxweb.gpu.coroutine_runner import AsyncLock
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.cache_info import CacheInfo
 from rlxweb.runtime.compiled_graph import CompiledGraph

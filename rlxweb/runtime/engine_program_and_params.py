@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost, DTypeError, GpuTimeout
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.cost.decision import Attempt, Candidate
 from rlxweb.engines.protocol import (
     Array,
     Backend,
@@ -22,7 +21,7 @@ from rlxweb.engines.protocol import (
     Program,
     released_error,
 )
-from rlxweb.gpu.async_lock import AsyncLock
+from rlxweb.gpu.coroutine_runner import AsyncLock
 from rlxweb.runtime.input_validation import check_params_set, is_mutable
 from rlxweb.select.chooser import DevicePick
 from rlxweb.select.device_loss_retry import (

@@ -30,9 +30,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.core.lazy_names import accept_deprecated_keywords, alias_keywords
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.cost.decision import Attempt, Candidate, Decision
 from rlxweb.engines.protocol import Array
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DTypeLike

@@ -16,8 +16,7 @@ from rlxweb.core.errors import (
     shown,
 )
 from rlxweb.core.fork_safety import ForkSafeLock
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.runtime.compiled_graph import CompiledGraph
 
 KeepNamed = bool | Sequence[str]

@@ -16,9 +16,9 @@ from typing import Any
 from rlxweb.compiler.plan_workload import plan_workload, step_items
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.device import Device
-from rlxweb.core.printable import abbreviate
+from rlxweb.core.message_text import abbreviate
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.cost.decision import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
 from rlxweb.engines.protocol import Array, Backend, Program
 from rlxweb.engines.timed_run_result import TimedRun, TimingMethod

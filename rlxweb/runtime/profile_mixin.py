@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.errors import UsageError
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.graph import Node
 from rlxweb.runtime.device_array import DeviceArray, Keep
 from rlxweb.runtime.engine_program_and_params import GraphPlacement

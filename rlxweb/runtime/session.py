@@ -23,13 +23,11 @@ from rlxweb.core.errors import (
     Unsupported,
 )
 from rlxweb.core.limits import Limits
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.decision import Decision
+from rlxweb.cost.decision import Candidate, Decision
 from rlxweb.engines.custom_op_reference_check import check_custom_ops
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Backend
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.compiled_graph import CompiledGraph

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 
 from rlxweb.core.device import Device, fastest_among
-from rlxweb.cost.candidate import Candidate, rank_candidates
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Candidate, Terms, rank_candidates
 from rlxweb.cost.device_models import (
     BackendCostModel,
     CpuCostModel,

@@ -33,13 +33,13 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.core.warning_stacklevel import caller_stacklevel
-from rlxweb.cost.candidate import (
+from rlxweb.cost.decision import (
     Candidate,
+    Decision,
     candidate_name,
     comparison_text,
     rank_candidates,
 )
-from rlxweb.cost.decision import Decision
 from rlxweb.gpu.coroutine_runner import assume_awaited, can_block
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard
 from rlxweb.select.availability import open_async, probe

@@ -12,9 +12,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from rlxweb.core.errors import DeviceLost, GpuTimeout
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.cost.decision import Attempt, Candidate, Decision
 from rlxweb.select.chooser import REFUSAL_ERRORS
 
 DEVICE_LOST = (DeviceLost, GpuTimeout)

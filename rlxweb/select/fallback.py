@@ -12,7 +12,7 @@ from typing import TypeVar
 from rlxweb.core.argument_validation import coerce_bool
 from rlxweb.core.device import Device, DeviceLike, parse_devices
 from rlxweb.core.errors import DeviceFallbackError
-from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.cost.decision import Attempt
 from rlxweb.ir.graph import Graph
 from rlxweb.select.policy import DevicePolicy, check_policy
 from rlxweb.select.resolve import (

@@ -19,8 +19,7 @@ from rlxweb.core.argument_validation import check_choice
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError, Unsupported
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.decision import Decision
+from rlxweb.cost.decision import Candidate, Decision
 from rlxweb.cost.device_models import CpuCostModel, WgpuCostModel
 from rlxweb.cost.fusion_gate import (
     FusionTarget,

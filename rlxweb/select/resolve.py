@@ -23,8 +23,7 @@ from rlxweb.core.device import (
 )
 from rlxweb.core.errors import DeviceError, DTypeError, LimitExceeded, Unsupported
 from rlxweb.core.lazy_names import accept_deprecated_keywords
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.decision import Decision
+from rlxweb.cost.decision import Candidate, Decision
 from rlxweb.engines.pool import pool
 from rlxweb.engines.registry import hint_or_default, is_named_only
 from rlxweb.ir.dim_binding import sample_graph

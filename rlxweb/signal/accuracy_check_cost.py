@@ -4,7 +4,7 @@ exact one.
 
 from __future__ import annotations
 
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Terms
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.signal.cpu_welch_strategies import cpu_model
 from rlxweb.signal.spectrum_accuracy import CHECKED_SEGMENTS, checked_row_count

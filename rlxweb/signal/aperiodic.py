@@ -23,7 +23,7 @@ from rlxweb.core.argument_validation import (
 )
 from rlxweb.core.errors import NotFinite, UsageError
 from rlxweb.signal.aperiodic_result import AperiodicFit
-from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.frequency_bins import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor
 from rlxweb.signal.spectrum_result import (
     PowerDensity,

@@ -22,7 +22,7 @@ from rlxweb.ops.welch.cpu.decimate_rows import decimate_rows
 from rlxweb.ops.welch.cpu.spectrum import welch_power
 from rlxweb.ops.welch.decimation_filters import DecimationFilter, design_filters
 from rlxweb.ops.welch.spec import WelchSpec
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.spectrum_accuracy import CHECKED_SEGMENTS, spectrum_error
 
 _NOISE_ROWS: Final = 8

@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Unsupported
+from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.protocol import CPU_ENGINE
 from rlxweb.ops.welch.cpu.matmul_bin_power import compute_bin_power
 from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower, strongest_bins
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
-from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE, compiled_power_kernel
 from rlxweb.signal.device_resident_rows import DeviceRows
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.integer_centering import center_integer_rows
 from rlxweb.signal.spectrum_accuracy import PowerFunction, check_accuracy
 from rlxweb.signal.welch_engine import MAX_BATCH_BYTES, Power, SampleRows, WelchEngine

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import (
     check_choice,
     check_option_names,
@@ -33,6 +32,7 @@ from rlxweb.core.errors import (
     did_you_mean,
     shown,
 )
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.results.labelled_arrays import (
@@ -52,7 +52,7 @@ from rlxweb.results.result_files import (
 )
 from rlxweb.results.svg_charts import svg_share_bar
 from rlxweb.signal.accept_third_party_objects import accept_objects
-from rlxweb.signal.frequency_limits import FrequencyLimit
+from rlxweb.signal.frequency_bins import FrequencyLimit
 from rlxweb.signal.multitaper import multitaper
 from rlxweb.signal.row_input import require_rate
 from rlxweb.signal.spectrum_result import (

@@ -12,8 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from rlxweb.core.device import Device
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.ops.welch.cpu.decimate_rows import decimation_kernels

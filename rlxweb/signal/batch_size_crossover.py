@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from rlxweb.core.device import Device
-from rlxweb.cost.candidate import Candidate, rank_candidates
+from rlxweb.cost.decision import Candidate, rank_candidates
 from rlxweb.select.device_and_adapter import DevicePlace, available_places
 from rlxweb.signal.welch_candidates import WelchJob
 

@@ -20,8 +20,8 @@ from rlxweb.ops.welch.cpu.rows import (
 )
 from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower
 from rlxweb.ops.welch.spec import WelchSpec
-from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.device_resident_rows import DeviceRows
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.welch_engine import Power, SampleRows, strongest_bins_in_band
 from rlxweb.signal.welch_strategy import WelchEstimate
 

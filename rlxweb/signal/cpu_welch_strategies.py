@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from rlxweb.core.device import Device
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 
 from rlxweb.core.argument_validation import bind_arguments, check_choice, coerce_bool
 from rlxweb.core.errors import ShapeError
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ops.welch.cpu.cross_power_matrix import cross_power_matrix
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import PlaceRequest, is_device_named_by_env
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
-from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.frequency_bins import FrequencyLimit, bins_between
 from rlxweb.signal.precision import ResolvedPrecision, resolve_precision
 from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
 from rlxweb.signal.row_input import coerce_rate

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.array_coercion import DeviceResident
-from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import (
     Device,
     DeviceLike,
@@ -32,6 +30,8 @@ from rlxweb.core.errors import (
     ShapeError,
     Unsupported,
 )
+from rlxweb.core.message_text import Advice
+from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.pool import pool
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.select.device_loss_retry import DeviceLossError, lost_data_error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.engines.pool import pool
 from rlxweb.ir.graph import Graph
 from rlxweb.ops.welch.spec import WelchSpec

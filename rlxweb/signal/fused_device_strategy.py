@@ -14,8 +14,7 @@ from typing import Any, get_args
 
 from rlxweb.core.errors import DeviceError
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.cost.welch_model import WelchModel, block_terms, integer_level_terms
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.engines.pool import pool

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import (
     bind_arguments,
     coerce_bool,
@@ -16,8 +15,8 @@ from rlxweb.core.argument_validation import (
     suggest_misspelled_options,
 )
 from rlxweb.core.errors import DTypeError, NotFinite, ShapeError, UsageError
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.core.message_text import Advice, Blank
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor

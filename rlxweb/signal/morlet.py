@@ -18,8 +18,7 @@ from rlxweb.core.argument_validation import (
 )
 from rlxweb.core.array_coercion import as_array
 from rlxweb.core.errors import UsageError
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor

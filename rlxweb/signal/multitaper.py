@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import (
     bind_arguments,
     check_choice,
@@ -20,15 +19,15 @@ from rlxweb.core.argument_validation import (
     coerce_float,
 )
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.core.warning_stacklevel import caller_stacklevel
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ops.welch.cpu.multitaper_power import multitaper_power
 from rlxweb.ops.welch.parameters import doubled_bin_slice
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
-from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.frequency_bins import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor, taper_shares
 from rlxweb.signal.row_input import coerce_rate, coerce_rows
 from rlxweb.signal.row_operation_runner import (

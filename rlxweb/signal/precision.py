@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from rlxweb.core.adc_samples import MAX_BITS
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import DTypeError, UsageError
+from rlxweb.core.message_text import Advice
 from rlxweb.ops.welch.spec import DIGITAL_DTYPE, sample_dtype
 
 Precision = Literal["auto", "f32", "f64"]

@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice
-from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.errors import EnvironmentWarning, Unsupported
 from rlxweb.core.lru_cache import LruCache
+from rlxweb.core.message_text import Advice
+from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.core.warning_stacklevel import caller_stacklevel
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Backend
 from rlxweb.ir.graph import Graph

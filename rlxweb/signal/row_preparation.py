@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.argument_validation import check_choice
-from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.errors import NotFinite, UsageError
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
+from rlxweb.core.message_text import Advice
+from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.ops.welch.cpu.spectrum import segment_view
 from rlxweb.ops.welch.parameters import samples_needed
 from rlxweb.ops.welch.spec import WelchSpec

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.row_operation_runner import Array
 from rlxweb.signal.row_preparation import (

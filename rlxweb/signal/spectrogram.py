@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rlxweb.core.argument_validation import bind_arguments, check_choice, coerce_bool
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.accept_third_party_objects import accept_objects
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
-from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.frequency_bins import FrequencyLimit, bins_between
 from rlxweb.signal.rounding_floor import RoundingFloor, rounding_shares
 from rlxweb.signal.row_input import coerce_rate, coerce_rows
 from rlxweb.signal.row_operation_runner import Array, run_info, run_row_operation

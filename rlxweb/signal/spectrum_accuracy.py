@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import Inexact
+from rlxweb.core.message_text import Advice
 from rlxweb.ops.welch.cpu.spectrum import welch_power
 from rlxweb.ops.welch.spec import WelchSpec
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 
 CHECKED_SEGMENTS: Final = 4
 """Number of segments by which a row is checked, taken from its middle."""

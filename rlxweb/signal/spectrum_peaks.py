@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import check_choice, coerce_float
 from rlxweb.core.errors import UsageError, shown
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower, strongest_bins, to_peaks
 from rlxweb.signal.local_maxima import local_maxima
 from rlxweb.signal.rounding_floor import RoundingFloor

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import (
     bind_arguments,
     check_choice,
@@ -18,8 +17,8 @@ from rlxweb.core.argument_validation import (
     coerce_integer,
 )
 from rlxweb.core.errors import UsageError
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.core.message_text import Advice, Blank
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import PlaceRequest

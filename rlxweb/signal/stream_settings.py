@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import check_choice, coerce_integer
 from rlxweb.core.errors import UsageError
 from rlxweb.core.fork_safety import cached_property
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.ops.welch.spec import WelchSpec
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.precision import Precision
 from rlxweb.signal.row_input import coerce_rate
 from rlxweb.signal.running_averages import (

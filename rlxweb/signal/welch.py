@@ -14,21 +14,19 @@ from rlxweb.core.argument_validation import (
     coerce_bool,
     coerce_float,
 )
-from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
-from rlxweb.gpu.thread_offload import run_in_thread
+from rlxweb.gpu.coroutine_runner import is_browser, run_blocking, run_in_thread
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.results.ran import Ran, Stage
 from rlxweb.select.chooser import PlaceRequest, choose_place, choose_place_async
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from rlxweb.signal.accept_third_party_objects import accept_objects
-from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
 from rlxweb.signal.device_resident_rows import (
     DeviceRows,
     describe_device_loss,
     place_request_for,
 )
-from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.frequency_bins import BinRange, FrequencyLimit, bins_between
 from rlxweb.signal.row_preparation import (
     PreparedRows,
     RowErrorContext,
@@ -38,8 +36,7 @@ from rlxweb.signal.row_preparation import (
 from rlxweb.signal.sample_input import as_rows, as_samples, normalize_axis, to_physical
 from rlxweb.signal.segment_length_overlap import fit_nperseg
 from rlxweb.signal.spectrum_result import Spectrum
-from rlxweb.signal.welch_candidate_runner import run_pick
-from rlxweb.signal.welch_candidates import WelchJob
+from rlxweb.signal.welch_candidates import WelchJob, run_pick
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET, PRESETS, WelchRequest
 
 if TYPE_CHECKING:

@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import check_choice, coerce_bool, coerce_integer
 from rlxweb.core.array_coercion import as_array, describe_type
 from rlxweb.core.errors import UsageError, shown
 from rlxweb.core.fork_safety import ForkSafeLock
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.core.message_text import Advice, Blank
+from rlxweb.cost.decision import Attempt, Candidate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ops.welch.parameters import samples_needed, segment_count
 from rlxweb.ops.welch.spec import WelchSpec

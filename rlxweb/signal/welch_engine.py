@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
+from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import CPU_ENGINE, Backend
 from rlxweb.ops.welch.cpu.kernel import welch_kernel_key
@@ -28,8 +28,8 @@ from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.ops.welch.cpu.spectrum import welch_power
 from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower, strongest_bins
 from rlxweb.ops.welch.spec import WelchSpec
-from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.device_resident_rows import DeviceRows
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.integer_centering import CenteredIntegerRows, center_integer_rows
 
 if TYPE_CHECKING:  # a job on the CPU loads no compiler

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.argument_validation import (
     check_choice,
     coerce_float,
@@ -18,6 +17,7 @@ from rlxweb.core.argument_validation import (
 )
 from rlxweb.core.errors import Unsupported, UsageError
 from rlxweb.core.limits import Limits
+from rlxweb.core.message_text import Advice
 from rlxweb.export.atomic_folder import coerce_folder
 from rlxweb.export.npm_package import NpmPackage, coerce_package
 from rlxweb.export.web_export import (

@@ -14,8 +14,7 @@ import numpy as np
 from rlxweb.core.argument_validation import bind_arguments, coerce_bool, coerce_float
 from rlxweb.core.errors import UsageError
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
-from rlxweb.gpu.coroutine_runner import is_browser, run_blocking
-from rlxweb.gpu.thread_offload import run_in_thread
+from rlxweb.gpu.coroutine_runner import is_browser, run_blocking, run_in_thread
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower, to_peaks
 from rlxweb.select.chooser import PlaceRequest, choose_place, choose_place_async
@@ -42,15 +41,17 @@ from rlxweb.signal.spectrum_peaks import (
     validate_prominence,
 )
 from rlxweb.signal.spectrum_result import Spectrum
-from rlxweb.signal.welch_candidate_runner import resolve_pick, run_pick
-from rlxweb.signal.welch_candidates import WelchJob, validate_strategy
-from rlxweb.signal.welch_peaks_argument_cache import (
+from rlxweb.signal.welch_candidates import (
+    WelchJob,
+    resolve_pick,
+    run_pick,
+    validate_strategy,
+)
+from rlxweb.signal.welch_peaks_arguments import (
     CachedCall,
     call_key,
     find_call,
     store_call,
-)
-from rlxweb.signal.welch_peaks_arguments import (
     validate_band,
     validate_k,
     validate_max_error,
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
     from rlxweb.core.device import DeviceLike
     from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
     from rlxweb.select.chooser import DevicePick
-    from rlxweb.signal.bin_range import BinRange
     from rlxweb.signal.custom_detrend import CustomDetrend
+    from rlxweb.signal.frequency_bins import BinRange
     from rlxweb.signal.learned.transform_file import ModelLike
     from rlxweb.signal.precision import Precision, ResolvedPrecision
     from rlxweb.signal.rounding_floor import RoundingFloor

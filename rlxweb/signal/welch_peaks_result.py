@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.device import Device, parse_device
-from rlxweb.core.printable import abbreviate, printable
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.explain import explain_json
+from rlxweb.core.message_text import abbreviate, printable
+from rlxweb.cost.decision import Decision, explain_json
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.results.labelled_arrays import (
     LabelledArrays,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.argument_validation import (
     check_choice,
     coerce_bool,
@@ -24,6 +23,7 @@ from rlxweb.core.argument_validation import (
 from rlxweb.core.array_coercion import as_array
 from rlxweb.core.errors import UsageError, shown
 from rlxweb.core.lru_cache import LruCache
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.ops.welch.parameters import segment_count
 from rlxweb.ops.welch.spec import Average, Detrend, WelchSpec, sample_dtype
 from rlxweb.signal.windows import WindowLike, get_window

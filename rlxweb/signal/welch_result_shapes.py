@@ -21,7 +21,7 @@ from rlxweb.core.errors import UsageError
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.signal import welch, welch_peaks
 from rlxweb.signal.custom_detrend import as_custom_detrend
-from rlxweb.signal.frequency_limits import FrequencyLimit, bins_between
+from rlxweb.signal.frequency_bins import FrequencyLimit, bins_between
 from rlxweb.signal.learned.learned_strategy import STRATEGY_NAME as LEARNED
 from rlxweb.signal.learned.transform_file import load_fitting_model
 from rlxweb.signal.precision import PRECISIONS, ResolvedPrecision, resolve_precision

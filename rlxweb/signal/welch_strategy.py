@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.cost.welch_model import WelchSize
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.device_and_adapter import DevicePlace
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.precision import ResolvedPrecision
 from rlxweb.signal.welch_engine import WelchEngine

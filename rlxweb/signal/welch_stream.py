@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.argument_validation import suggest_misspelled_options
 from rlxweb.core.array_coercion import as_array
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.errors import NotFinite, UsageError, shown
 from rlxweb.core.fork_safety import ForkSafeLock
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.core.message_text import Advice
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.io.npz_arrays import read_npz_arrays
 from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.ops.welch.parameters import samples_needed, segment_count

@@ -15,8 +15,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError, did_you_mean, shown
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.signal.tapers import dpss
 
 Window: TypeAlias = NDArray[np.float64]

@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from rlxweb.core.library_crash_probe import exit_meaning
-from rlxweb.core.printable import abbreviate, printable
+from rlxweb.core.message_text import abbreviate, printable
 from rlxweb.smoke.process_memory import resident_nbytes
 
 EndingKind = Literal["", "crashed", "hung", "out of memory"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlxweb.core.errors import DeviceLost, GpuTimeout
-from rlxweb.core.printable import abbreviate, printable
+from rlxweb.core.message_text import abbreviate, printable
 from rlxweb.smoke.case import SmokeCase
 from rlxweb.smoke.verdict import Verdict
 

@@ -20,8 +20,7 @@ from rlxweb.core.errors import (
     UsageError,
 )
 from rlxweb.core.fork_safety import ForkSafeLock
-from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.gpu.thread_offload import await_or_offload
+from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.cache_info import CacheInfo

@@ -24,8 +24,8 @@ from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.band_decimation_plan import BandDecimationPlan, band_decimation_plans
 from rlxweb.signal.band_engine import BINS_ENGINE, DecimatingEngine
-from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram, exact_program
 from rlxweb.signal.learned.learned_strategy import LearnedEngine
 from rlxweb.signal.learned.transform import LearnedTransform, band_power_by_numpy

@@ -20,7 +20,7 @@ from rlxweb.core.errors import RlxError
 from rlxweb.ops.welch.cpu.spectrum import welch_power
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.device_and_adapter import DevicePlace
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.learn import Learned, learn_welch
 from rlxweb.signal.spectrum_accuracy import spectrum_error
 from rlxweb.signal.welch_request import WelchRequest

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlxweb.core.device import Device
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.signal.welch_candidates import WelchJob
 from tests.benchmarks.placement_sweep import SweepCellResult, SweepRow, WelchCell
 

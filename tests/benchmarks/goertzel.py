@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rlxweb.ops.welch.cpu.segment_fft_workspace import welch_tables
 from rlxweb.ops.welch.cpu.spectrum import segment_view
 from rlxweb.ops.welch.spec import WelchSpec
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 
 
 def goertzel_power(x: NDArray[Any], spec: WelchSpec, band: BinRange) -> NDArray[Any]:

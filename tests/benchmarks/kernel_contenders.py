@@ -25,7 +25,7 @@ from rlxweb.core.errors import (
     RlxError,
 )
 from rlxweb.core.fork_safety import cached_property
-from rlxweb.engines.array_library_import import import_library
+from rlxweb.engines.array_library import import_library
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Array, Backend, DeviceBuffer, Program
 from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs

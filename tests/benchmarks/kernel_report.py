@@ -14,7 +14,7 @@ from rich.console import Console
 
 from rlxweb.cli.console import print_lines, print_table
 from rlxweb.cli.json_documents import json_document, library_versions
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.cost.decision import format_ns
 from rlxweb.io.csv_json_npz import finite_or_none
 
 SCHEMA = "rlxweb.bench.gpu/1"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.select.calibration.stopwatch import Clock, Stopwatch

@@ -31,7 +31,7 @@ from rlxweb.cli.output_files import (
     write_results,
 )
 from rlxweb.core.errors import RlxError, UsageError
-from rlxweb.cost.cost_terms import format_ns
+from rlxweb.cost.decision import format_ns
 from rlxweb.io import write_json
 from rlxweb.select.calibration.engine_calibration_lookup import (
     is_measuring_allowed,

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost, OutOfMemory
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.benchmarks import placement_sweep
 from tests.benchmarks.fake_machine import (

@@ -15,7 +15,7 @@ import pytest
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.select.device_and_adapter import CPU_PLACE
 from tests.benchmarks import placement_sweep, sweep_command

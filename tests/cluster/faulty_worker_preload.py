@@ -10,7 +10,7 @@ import signal
 from typing import Any
 
 from rlxweb.batch import recording_analysis
-from rlxweb.core.cancellation import raise_if_cancelled
+from rlxweb.core.thread_tasks import raise_if_cancelled
 
 _original_open = getattr(
     recording_analysis.open_recording, "usual", recording_analysis.open_recording

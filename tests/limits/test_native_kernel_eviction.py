@@ -23,7 +23,7 @@ import gc, os, random, threading
 from ctypes import c_int64
 from functools import lru_cache
 from rlxweb.codegen import llvm_compiler, background_jit_cache
-from rlxweb.codegen.background_jit_cache import JitCache
+from rlxweb.codegen.jit_cache import JitCache
 
 @lru_cache(None)
 def adding(number):

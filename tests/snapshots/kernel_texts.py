@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlxweb.codegen import code_disk_cache, llvm_compiler, native_thread_pool
+from rlxweb.codegen import jit_cache as code_disk_cache
+from rlxweb.codegen import llvm_compiler, native_thread_pool
 from rlxweb.codegen import native_elementwise as cpu_native_elementwise
 from rlxweb.codegen.elementwise_wasm import region_module
 from rlxweb.codegen.llvm_builder import TYPE_NBYTES

@@ -21,8 +21,7 @@ from rlxweb import Graph
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError
 from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.cost.candidate import Candidate, candidate_name
-from rlxweb.cost.explain import explain_decision
+from rlxweb.cost.decision import Candidate, candidate_name, explain_decision
 from rlxweb.cost.fusion_gate import (
     FusionTarget,
     fusion_benefit,
@@ -49,8 +48,8 @@ from rlxweb.select.chooser import choose_fastest
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.select.graph_job import GraphJob
 from rlxweb.signal.batch_size_crossover import crossover_text
-from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import WelchJob
 from rlxweb.signal.welch_engine import NUMPY_ENGINE

@@ -39,7 +39,7 @@ LIBRARY_IMPORTERS: dict[str, str | tuple[str, ...]] = {
     "distributed": "batch/cluster/",
     "click": "cli/",
     "rich": ("cli/", "trace/training/progress_bar.py"),
-    "platformdirs": "select/calibration/cache_folder.py",
+    "platformdirs": "select/calibration/calibration_store.py",
     "matplotlib": ("plot/", "cli/"),
     "pyarrow": "io/parquet_tables.py",
     "mne": "io/mne_reader.py",
@@ -347,7 +347,7 @@ def test_only_two_files_import_an_event_loop() -> None:
         for path, _, name in iter_imports()
         if name.split(".")[0] in loops
     }
-    assert importers == {"gpu/thread_offload.py", "io/zarr_recording.py"}
+    assert importers == {"gpu/coroutine_runner.py", "io/zarr_recording.py"}
 
 
 def test_no_circular_imports() -> None:

@@ -41,7 +41,7 @@ from rlxweb.core.errors import UsageError
 from rlxweb.engines import library_detection, registry
 from rlxweb.gpu import adapter_selection
 from rlxweb.live import raw_pipe_source
-from rlxweb.select.calibration import cache_folder
+from rlxweb.select.calibration import calibration_store as cache_folder
 from rlxweb.smoke import child_process, fault_injection, process_memory
 from rlxweb.smoke.tab import browser_launch
 from tests.cli_runners import ROOT
@@ -369,7 +369,7 @@ def test_code_store_on_windows_uses_binary_mode_and_full_paths(
         return os.open(path, flags & ~O_BINARY, mode)
 
     store = load_for_platform(
-        "rlxweb.codegen.code_disk_cache", "win32", os={"open": open_recorded}
+        "rlxweb.codegen.jit_cache", "win32", os={"open": open_recorded}
     )
     tmp_path.chmod(0o777)
     assert store.save_code(tmp_path, "name.o", b"code\r\n\x1a")

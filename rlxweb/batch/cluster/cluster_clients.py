@@ -32,9 +32,9 @@ from distributed.utils import LoopRunner, sync
 from distributed.versions import VersionMismatchWarning
 
 from rlxweb.batch.child_process_tracker import ChildProcessTracker
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import error_reason
 from rlxweb.core.errors import ClusterError, UsageError
+from rlxweb.core.message_text import Advice, Blank
 
 CONNECT_TIMEOUT_S = 8
 """Seconds to wait for a connection to a scheduler."""

@@ -22,7 +22,7 @@ from rlxweb.batch.cluster.chunk_result import (
 )
 from rlxweb.signal.error_row_numbers import row_number_offset
 from rlxweb.signal.welch import welch_and_pick
-from rlxweb.signal.welch_candidate_runner import resolve_pick
+from rlxweb.signal.welch_candidates import resolve_pick
 from rlxweb.signal.welch_peaks import welch_peaks
 from rlxweb.signal.welch_peaks_result import WelchPeaks
 

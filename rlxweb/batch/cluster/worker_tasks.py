@@ -18,7 +18,6 @@ from distributed import get_worker
 from rlxweb.batch.file_job_protocol import AnalysisOutcome
 from rlxweb.batch.recording_analysis import analyse_file, check_device
 from rlxweb.batch.settings import Settings
-from rlxweb.core.cancellation import Cancelled, cancellation_scope, raise_if_cancelled
 from rlxweb.core.errors import (
     AdapterMissing,
     DeviceLost,
@@ -29,6 +28,7 @@ from rlxweb.core.errors import (
     RlxError,
     WorkerFailed,
 )
+from rlxweb.core.thread_tasks import Cancelled, cancellation_scope, raise_if_cancelled
 
 _WORKER_ERRORS = (AdapterMissing, DeviceLost, GpuTimeout, OutOfMemory, MemoryError)
 _NO_SPACE_ERRNOS = (errno.ENOSPC, errno.EDQUOT)

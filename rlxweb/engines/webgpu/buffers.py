@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rlxweb.codegen.kernel_launch_records import element_nbytes
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import LimitExceeded
 from rlxweb.core.limits import Limits
+from rlxweb.core.message_text import Advice
 from rlxweb.engines.protocol import Array, as_bytes
 from rlxweb.engines.webgpu.dtype_demotion import demoted_dtype
 from rlxweb.gpu.port_protocol import GpuPort

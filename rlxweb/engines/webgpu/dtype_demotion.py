@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from rlxweb.compiler.plan import DemotedValue, Plan
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import DTypeError
+from rlxweb.core.message_text import Advice
 from rlxweb.engines.protocol import Array
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.shape_arithmetic import format_shape

@@ -16,7 +16,7 @@ from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DeviceLost, SessionClosed
 from rlxweb.core.limits import Limits
-from rlxweb.cost.autotune_result import AutotuneResult
+from rlxweb.cost.calibration_record import AutotuneResult
 from rlxweb.engines.protocol import (
     Array,
     Backend,

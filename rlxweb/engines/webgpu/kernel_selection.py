@@ -32,7 +32,7 @@ from rlxweb.core.device import Device
 from rlxweb.core.errors import LimitExceeded
 from rlxweb.core.limits import Limits
 from rlxweb.core.lru_cache import LruCache
-from rlxweb.cost.autotune_result import AutotuneResult
+from rlxweb.cost.calibration_record import AutotuneResult
 from rlxweb.cost.device_models import WgpuCostModel
 from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.cost.graph_work import node_signature

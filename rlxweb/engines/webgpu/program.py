@@ -24,9 +24,9 @@ from rlxweb.codegen.kernel_launch_records import (
     element_nbytes,
 )
 from rlxweb.compiler.plan import Plan, PlanOperand, PlanStep
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import IndexRefused, RlxError, Unsupported
 from rlxweb.core.limits import Limits
+from rlxweb.core.message_text import Advice
 from rlxweb.engines.protocol import Array, Backend, Program
 from rlxweb.engines.webgpu.buffers import (
     ParamBuffers,
@@ -39,7 +39,7 @@ from rlxweb.engines.webgpu.buffers import (
 from rlxweb.engines.webgpu.dtype_demotion import demoted_dtype, widen_output
 from rlxweb.engines.webgpu.input_bindings import BoundCommands, InputBindings
 from rlxweb.engines.webgpu.kernel_selection import KernelSelector
-from rlxweb.gpu.async_lock import AsyncLock
+from rlxweb.gpu.coroutine_runner import AsyncLock
 from rlxweb.gpu.port_protocol import (
     BufferClear,
     BufferCopy,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from rlxweb.codegen import llvm_math_functions
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import (
     IntValue,
     IRBuilder,
@@ -19,6 +18,7 @@ from rlxweb.codegen.llvm_builder import (
     transpose,
 )
 from rlxweb.codegen.llvm_row_reduction import MAXIMUM, reduce_elements, sum_same_sign
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 
 SIGNATURE: Final = (
     "void @attention(ptr %job, float %scale, ptr %room, i64 %floats, ptr %taken)"

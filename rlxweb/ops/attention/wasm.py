@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.cached_compilation import jit_mode
-from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.jit_cache import jit_mode
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_fused_module
 from rlxweb.ir.dtype import DType

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import Unsupported
+from rlxweb.core.message_text import Advice
 from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose, Kernel, KernelPlan

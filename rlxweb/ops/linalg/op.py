@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import Unsupported
+from rlxweb.core.message_text import Advice
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Final
 
 from rlxweb.codegen import llvm_math_functions
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import IntValue, IRBuilder, Value, VectorType
 from rlxweb.codegen.llvm_row_reduction import (
     MAXIMUM,
@@ -18,6 +17,7 @@ from rlxweb.codegen.llvm_row_reduction import (
     reduce_elements,
     sum_same_sign,
 )
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 
 SIGNATURE: Final = (
     "void @lines(ptr %x, ptr %out, i64 %rows, i64 %n, "

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.background_jit_cache import JitCache
-from rlxweb.codegen.cached_compilation import compile_cached, jit_mode
-from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.jit_cache import JitCache, compile_cached, jit_mode
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.packed_weight_cache import (
     ConstantOperandTracker,
     UsesConstantOperands,

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rlxweb.codegen.elementwise_llvm import wgsl_library_for
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import IntValue, IRBuilder, Value, VectorType
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 from rlxweb.codegen.wgsl_parser import WgslLibrary, parse_expression, parse_library
 from rlxweb.codegen.wgsl_to_instructions import LoweredValue, TypedValue
 from rlxweb.codegen.wgsl_to_llvm import LlvmLowering

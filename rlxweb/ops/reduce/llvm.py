@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import Final
 
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import (
     TYPE_NBYTES,
     IntValue,
@@ -24,6 +23,7 @@ from rlxweb.codegen.llvm_row_reduction import (
     ReductionOp,
     reduce_elements,
 )
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 
 REDUCTION_OPS: Final = {"sum": SUM, "prod": PRODUCT, "max": MAXIMUM, "min": MINIMUM}
 SIGNATURE: Final = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import Unsupported
+from rlxweb.core.message_text import Advice
 from rlxweb.ir.graph import Graph
 from rlxweb.ops.welch.spec import WelchSpec
 

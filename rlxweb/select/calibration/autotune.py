@@ -19,7 +19,7 @@ import numpy as np
 
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
-from rlxweb.cost.autotune_result import AutotuneResult, rows_and_width
+from rlxweb.cost.calibration_record import AutotuneResult, rows_and_width
 from rlxweb.engines.protocol import Array, Backend, DeviceBuffer
 from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.gpu.coroutine_runner import run_blocking

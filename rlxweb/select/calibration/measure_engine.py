@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from rlxweb.core.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
-from rlxweb.cost.autotune_result import AutotuneResult
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.calibration_record import AutotuneResult, Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import MAX_RATE, point_rate
 from rlxweb.engines.cpu import JIT_CACHES
 from rlxweb.engines.pool import pool

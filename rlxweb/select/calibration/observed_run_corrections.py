@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from rlxweb.core.fork_safety import ForkSafeLock
-from rlxweb.select.calibration.cache_folder import cache_folder, read_json, write_json
+from rlxweb.select.calibration.calibration_store import (
+    cache_folder,
+    read_json,
+    write_json,
+)
 
 Bucket = tuple[str | int, ...]
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.core.errors import InputError, shown
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.gated_fft import (
     all_open_gates,
     apply_butterflies,

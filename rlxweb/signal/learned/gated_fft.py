@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 
 Gates = npt.NDArray[np.bool_]
 """Gate array (stages, n / 2): at stage s the gate of value q of pair b is [s, b * 2**s

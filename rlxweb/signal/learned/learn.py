@@ -21,7 +21,7 @@ from rlxweb.core.errors import UsageError
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.ops.welch.spec import WelchSpec
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.gate_training import TrainedGates, train_gates
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram, full_fft_cost, stage_count
 from rlxweb.signal.learned.pruning import (

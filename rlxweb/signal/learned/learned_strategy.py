@@ -15,11 +15,10 @@ from typing import Any, Final
 import numpy as np
 
 from rlxweb.core.adc_samples import Digital
-from rlxweb.core.cancellation import raise_if_cancelled
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceError, Unsupported
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.core.thread_tasks import raise_if_cancelled
+from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.engines.pool import pool
@@ -32,9 +31,9 @@ from rlxweb.select.calibration.engine_calibration_lookup import (
 from rlxweb.select.device_and_adapter import DevicePlace
 from rlxweb.signal.accuracy_check_cost import accuracy_check_terms
 from rlxweb.signal.band_engine import BandEngine
-from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.cpu_welch_strategies import cpu_model
 from rlxweb.signal.device_resident_rows import DeviceRows
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.fused_device_strategy import POINT_KINDS
 from rlxweb.signal.learned.gated_fft import PrunedFftProgram
 from rlxweb.signal.learned.transform import (

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlxweb.ops.welch.cpu.spectrum import welch_power
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.gated_fft import (
     Gates,
     PrunedFftProgram,

@@ -14,16 +14,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
 from rlxweb.core.fork_safety import cached_property
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.core.thread_tasks import run_tasks
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.welch.cpu.segment_fft_workspace import welch_tables
 from rlxweb.ops.welch.cpu.spectrum import segment_view
 from rlxweb.ops.welch.spec import Detrend, WelchSpec
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.gated_fft import (
     Gates,
     PrunedFftProgram,

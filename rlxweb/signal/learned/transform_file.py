@@ -16,9 +16,9 @@ from typing import IO, Any, Final, Protocol, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.atomic_file import open_output
 from rlxweb.core.errors import GraphFileError, UsageError, shown
+from rlxweb.core.message_text import Advice, Blank
 from rlxweb.ops.welch.spec import Detrend
 from rlxweb.runtime.graph_files.memory_mapped_bytes import Source, load_bytes
 from rlxweb.runtime.graph_files.safetensors_header import (
@@ -26,7 +26,7 @@ from rlxweb.runtime.graph_files.safetensors_header import (
     SafetensorsLayout,
     read_layout,
 )
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.gated_fft import (
     PrunedFftProgram,
     cheapest_program,

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.codegen.cached_compilation import jit_mode
+from rlxweb.codegen.jit_cache import jit_mode
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.array_coercion import describe_type
 from rlxweb.core.device import Device, DeviceLike, none_if_auto

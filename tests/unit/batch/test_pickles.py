@@ -16,11 +16,10 @@ from rlxweb.batch.recording_analysis import analyse_file
 from rlxweb.batch.results import Failure
 from rlxweb.batch.settings import Settings
 from rlxweb.core import errors
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError, RlxWarning, UsageError
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.device_run_attempt import Attempt
+from rlxweb.core.message_text import Advice, Blank
+from rlxweb.cost.decision import Attempt, Decision
 
 HINT = Advice("use a smaller {} or {}", nperseg=Blank("N"), k=3)
 ERROR_PARTS = "opening 'x'", Advice("{} was given", fs=9.5), "1 of 2", HINT

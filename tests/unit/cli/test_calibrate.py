@@ -16,9 +16,11 @@ import pytest
 
 from rlxweb.cli import calibrate_command
 from rlxweb.cli.calibrate_command import format_rate
-from rlxweb.cost.autotune_result import AutotuneResult
 from rlxweb.cost.calibration_json import calibration_from_json
-from rlxweb.cost.calibration_record import MeasuredPoint
+from rlxweb.cost.calibration_record import (
+    AutotuneResult,
+    MeasuredPoint,
+)
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.select.calibration import autotune
 from rlxweb.select.calibration import measure_engine as calibrate

@@ -7,8 +7,9 @@ from collections.abc import Hashable
 
 import pytest
 
-from rlxweb.codegen import background_jit_cache, llvm_compiler
-from rlxweb.codegen.background_jit_cache import (
+from rlxweb.codegen import jit_cache as background_jit_cache
+from rlxweb.codegen import llvm_compiler
+from rlxweb.codegen.jit_cache import (
     COMPILE_AFTER_S,
     COMPILING,
     NOT_COMPILED,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.codegen import code_disk_cache
+from rlxweb.codegen import jit_cache as code_disk_cache
 
 NAME = code_disk_cache.code_file_name("text", "cpu")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.native_elementwise import RegionSpec, region_kernels
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
 from rlxweb.ir.graph import Graph

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.codegen import background_jit_cache
+from rlxweb.codegen import jit_cache as background_jit_cache
 from rlxweb.codegen.elementwise_llvm import VALUE_KINDS, region_text
-from rlxweb.codegen.job_calling_convention import array_address
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.native_elementwise import (
     compilable_region,
     region_kernels,

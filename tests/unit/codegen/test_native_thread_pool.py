@@ -9,15 +9,15 @@ import threading
 import numpy as np
 import pytest
 
-from rlxweb.codegen.job_calling_convention import (
+from rlxweb.codegen.llvm_builder import IRBuilder, Value, VectorType
+from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object
+from rlxweb.codegen.native_calls import (
+    ParallelNativeFunction,
     array_address,
     job_wrapper_llvm_ir,
     pack_arguments,
 )
-from rlxweb.codegen.llvm_builder import IRBuilder, Value, VectorType
-from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object
 from rlxweb.codegen.native_thread_pool import NativeThreadPool
-from rlxweb.codegen.parallel_native_calls import ParallelNativeFunction
 from tests.cli_runners import run_python
 
 pytestmark = pytest.mark.requires_fast

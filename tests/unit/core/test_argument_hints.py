@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rlxweb.core.argument_hints import Advice, Blank
 from rlxweb.core.errors import UsageError
+from rlxweb.core.message_text import Advice, Blank
 
 FLAG_PATTERN = re.compile(r"(?<![`\w-])--[a-z]{2}")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.core.errors import DeviceLost, RecordingError, RecordingWarning, RlxError
-from rlxweb.core.printable import abbreviate, printable
+from rlxweb.core.message_text import abbreviate, printable
 
 
 @pytest.mark.parametrize(

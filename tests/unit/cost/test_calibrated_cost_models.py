@@ -24,11 +24,12 @@ from rlxweb.cost import (
     estimate_graph_cost,
 )
 from rlxweb.cost.calibration_json import calibration_from_json
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.candidate import comparison_text, rank_candidates
-from rlxweb.cost.cost_terms import TIME_FIELDS
-from rlxweb.cost.interpolation import fit_cost_curve, fit_rate_curve
-from rlxweb.cost.nonnegative_fit import fit_relative
+from rlxweb.cost.calibration_record import (
+    Calibration,
+    MeasuredPoint,
+)
+from rlxweb.cost.decision import TIME_FIELDS, comparison_text, rank_candidates
+from rlxweb.cost.interpolation import fit_cost_curve, fit_rate_curve, fit_relative
 from rlxweb.cost.welch_model import (
     COLUMNS,
     WelchModel,

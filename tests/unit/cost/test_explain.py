@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from rlxweb import Graph, Session
 from rlxweb.core.device import Device
-from rlxweb.cost.candidate import Candidate, candidate_name
-from rlxweb.cost.cost_terms import TIME_FIELDS, Terms
-from rlxweb.cost.decision import Decision
-from rlxweb.cost.explain import (
+from rlxweb.cost.decision import (
+    TIME_FIELDS,
+    Candidate,
+    Decision,
+    Terms,
+    candidate_name,
     explain_decision,
     explain_json,
     format_ns,

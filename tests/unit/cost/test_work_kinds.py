@@ -17,7 +17,10 @@ from rlxweb.core.device import Device
 from rlxweb.core.errors import InputError
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_probes import CalibrationProbe
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.calibration_record import (
+    Calibration,
+    MeasuredPoint,
+)
 from rlxweb.cost.graph_work import graph_workload, node_item
 from rlxweb.cost.work_kinds import (
     KINDS,

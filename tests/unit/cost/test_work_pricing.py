@@ -19,8 +19,7 @@ from rlxweb import Graph
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.explain import explain_decision
+from rlxweb.cost.decision import Candidate, explain_decision
 from rlxweb.cost.graph_work import (
     graph_workload,
     is_free,

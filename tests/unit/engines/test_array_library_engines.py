@@ -18,7 +18,7 @@ from rlxweb.core.errors import (
     OutOfMemory,
     Unsupported,
 )
-from rlxweb.engines.array_error_translation import translate_error
+from rlxweb.engines.array_library import translate_error
 from rlxweb.engines.mlx_engine import open_mlx
 from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from rlxweb.codegen import background_jit_cache
+from rlxweb.codegen import jit_cache as background_jit_cache
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object
 from rlxweb.codegen.llvm_native_program import product_tiles, program_llvm_ir
 from rlxweb.codegen.native_elementwise import region_kernels

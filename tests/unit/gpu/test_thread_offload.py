@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.core.cancellation import Cancelled, cancellation_scope, raise_if_cancelled
-from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.core.thread_tasks import Cancelled, cancellation_scope, raise_if_cancelled
+from rlxweb.gpu.coroutine_runner import MAX_THREADS, run_blocking, run_in_thread
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.gpu.thread_offload import MAX_THREADS, run_in_thread
 from rlxweb.signal import welch_engine
 from tests.run_in_threads import WAIT_S, run_in_event_loop
 

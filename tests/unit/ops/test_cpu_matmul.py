@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.codegen import background_jit_cache
+from rlxweb.codegen import jit_cache as background_jit_cache
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.codegen.native_calls import ParallelNativeFunction
 from rlxweb.codegen.native_elementwise import region_kernels
-from rlxweb.codegen.parallel_native_calls import ParallelNativeFunction
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.engines.cpu import CpuBackend
 from rlxweb.engines.evaluate import evaluate

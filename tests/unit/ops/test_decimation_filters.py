@@ -21,7 +21,7 @@ from rlxweb.ops.welch.decimation_filters import (
     white_noise_error,
 )
 from rlxweb.signal.band_decimation_plan import band_decimation_plans
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.presets import spec_from_preset
 
 MAX_EDGE_BY_ERROR = {1e-2: 0.8, 1e-3: 0.74, 1e-4: 0.67}

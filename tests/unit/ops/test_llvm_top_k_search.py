@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from rlxweb.codegen.job_calling_convention import array_address
 from rlxweb.codegen.llvm_builder import TYPE_NBYTES, FloatType, VectorType
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.ops.welch.cpu.llvm_top_k_search import (
     MAX_REGISTERS,
     TopKSearch,

@@ -25,7 +25,7 @@ from rlxweb.cost import (
     should_fuse_with_target,
 )
 from rlxweb.rlx import WelchPeakParams, WelchPeaksStrategy
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned.gated_fft import all_open_gates, exact_program
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.learned.transform_file import save_transform

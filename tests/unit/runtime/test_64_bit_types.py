@@ -10,8 +10,7 @@ import pytest
 from rlxweb import Graph, Session
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.decision import Decision
+from rlxweb.cost.decision import Candidate, Decision
 from rlxweb.engines.pool import pool
 from rlxweb.ir.dtype import DType
 from rlxweb.runtime.compiled_graph import CompiledGraph

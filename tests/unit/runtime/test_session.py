@@ -21,8 +21,7 @@ from rlxweb.core.errors import (
     Unsupported,
 )
 from rlxweb.core.limits import tiny_limits
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.decision import Decision
+from rlxweb.cost.decision import Candidate, Decision
 from rlxweb.engines.pool import pool
 from rlxweb.ir.dtype import DType
 from rlxweb.runtime.compiled_graph import CompiledGraph

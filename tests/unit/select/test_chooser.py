@@ -20,8 +20,7 @@ from rlxweb.core.errors import (
     UnknownDevice,
     UsageError,
 )
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.select import chooser
 from rlxweb.select.calibration.engine_calibration_lookup import UNMEASURED_REASON

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlxweb.core.device import Device
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.engines.pool import pool
 from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking

@@ -14,7 +14,7 @@ from rlxweb.core.errors import UsageError
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import welch_engine
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_engine import NUMPY_ENGINE, GraphExecution, device_engine
 from tests.run_in_threads import run_in_event_loop

@@ -11,7 +11,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import Inexact, UsageError
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Terms
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import band_strategy
 from rlxweb.signal.spectrum_accuracy import spectrum_error

@@ -14,7 +14,7 @@ import rlxweb as rlx
 from rlxweb.batch import recording_analysis
 from rlxweb.batch.recording_analysis import analyse_file
 from rlxweb.batch.settings import Settings
-from rlxweb.codegen import background_jit_cache
+from rlxweb.codegen import jit_cache as background_jit_cache
 from rlxweb.engines.protocol import CPU_ENGINE
 from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.signal.compiled_welch_engine import ENGINE_NAME

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.core.argument_hints import Advice
 from rlxweb.core.errors import (
     DTypeError,
     InputError,
@@ -23,6 +22,7 @@ from rlxweb.core.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.core.message_text import Advice
 from rlxweb.cost.calibration_record import MeasuredPoint
 from rlxweb.engines.pool import pool
 from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings

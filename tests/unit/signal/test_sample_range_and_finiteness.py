@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.core.cancellation import Cancelled, cancellation_scope
 from rlxweb.core.errors import NotFinite, UsageError
+from rlxweb.core.thread_tasks import Cancelled, cancellation_scope
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal import row_preparation
 from rlxweb.signal.presets import spec_from_preset

@@ -15,8 +15,8 @@ from rlxweb.ops.welch.cpu.decimate_rows import decimation_kernels
 from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.signal import spectrum_accuracy
 from rlxweb.signal.band_engine import DecimatingEngine
-from rlxweb.signal.bin_range import BinRange
 from rlxweb.signal.compiled_welch_engine import COMPILED_ENGINE
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.spectrum_accuracy import spectrum_error
 from rlxweb.signal.welch_engine import NUMPY_ENGINE_WITHOUT_COMPILE

@@ -25,8 +25,7 @@ from rlxweb.select.chooser import DevicePick
 from rlxweb.select.device_and_adapter import CPU_PLACE
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_blockwise_average import WelchAverage
-from rlxweb.signal.welch_candidate_runner import PickedEngine
-from rlxweb.signal.welch_candidates import WelchJob
+from rlxweb.signal.welch_candidates import PickedEngine, WelchJob
 from rlxweb.signal.welch_engine import WelchEngine, device_engine
 from tests.engines_under_test import Array
 from tests.fake_gpu_port import InjectedFailure

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
 from rlxweb.cost.calibration_record import MeasuredPoint
-from rlxweb.cost.candidate import Candidate
+from rlxweb.cost.decision import Candidate
 from rlxweb.rlx import estimate_welch_peaks_costs
 from rlxweb.select.calibration.profitability import ProfitabilityPolicy
 from rlxweb.select.choice_by_rlx_constants import seed_candidates
@@ -22,7 +22,7 @@ from rlxweb.select.chooser import choose_fastest
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace
 from rlxweb.signal import welch_engine
 from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.welch_candidates import WelchJob, engine_for_candidate
 from rlxweb.signal.welch_engine import NUMPY_ENGINE, WelchGraphEngine
 from tests.unit.signal.fake_gpu import (

@@ -11,7 +11,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import DTypeError, NotFinite, RlxError, UsageError
-from rlxweb.signal import welch_peaks_argument_cache
+from rlxweb.signal import welch_peaks_arguments as welch_peaks_argument_cache
 from rlxweb.signal.compiled_welch_single_pass import single_pass_kernel
 from rlxweb.signal.row_preparation import prepare_rows
 

@@ -23,8 +23,7 @@ from rlxweb.core.errors import (
     GpuTimeout,
     UsageError,
 )
-from rlxweb.cost.candidate import Candidate
-from rlxweb.cost.cost_terms import Terms
+from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.cost.welch_model import WelchSize, column_values
 from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from rlxweb.codegen import llvm_math_functions
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import IntValue, IRBuilder, Value, VectorType
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 
 SIGNATURE: Final = "void @convolution(ptr %job, ptr %taken)"
 """LLVM signature: a job of `JOB_FIELDS`, 64 bits each, and the counter of claimed

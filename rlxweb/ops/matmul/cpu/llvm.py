@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from rlxweb.codegen import llvm_math_functions
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import IntValue, IRBuilder, Value, VectorType
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 
 SIGNATURE: Final = "void @product(ptr %job, ptr %room, i64 %floats, ptr %taken)"
 """LLVM signature: `job` holds `JOB_FIELDS`, 64 bits each; `room` has `floats` floats

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.background_jit_cache import JitCache
-from rlxweb.codegen.cached_compilation import compile_cached, jit_mode
-from rlxweb.codegen.job_calling_convention import (
+from rlxweb.codegen.jit_cache import JitCache, compile_cached, jit_mode
+from rlxweb.codegen.native_calls import (
+    ParallelNativeFunction,
     array_address,
     function_address,
     pack_arguments,
@@ -27,7 +27,6 @@ from rlxweb.codegen.native_elementwise import (
     RegionCode,
     RegionSpec,
 )
-from rlxweb.codegen.parallel_native_calls import ParallelNativeFunction
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.ir.shape_arithmetic import Shape

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.packed_weight_cache import PackCache
 from rlxweb.ops.matmul.cpu.native import MatmulTiling
 

@@ -15,7 +15,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.cached_compilation import jit_mode
+from rlxweb.codegen.jit_cache import jit_mode
 from rlxweb.codegen.packed_weight_cache import (
     ConstantOperandTracker,
     PackCache,

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.background_jit_cache import JitCache, WasmJitCache
-from rlxweb.codegen.cached_compilation import jit_mode
+from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, jit_mode
 from rlxweb.codegen.native_elementwise import RegionSpec
 from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
 from rlxweb.codegen.wasm_builder import IN_BROWSER

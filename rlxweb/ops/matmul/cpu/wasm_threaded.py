@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rlxweb.codegen.job_calling_convention import WORD_NBYTES
+from rlxweb.codegen.native_calls import WORD_NBYTES
 from rlxweb.codegen.wasm_builder import WasmFunctionBuilder, encode_module
 from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_functions
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.ops.matmul.cpu.wasm_codegen import GROUP_PANELS, PANEL_COLUMNS, TILE_ROWS
 from rlxweb.ops.matmul.cpu.wasm_threaded import (
     COUNTER_ADDRESS,

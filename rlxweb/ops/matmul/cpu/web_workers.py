@@ -19,8 +19,8 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.cached_compilation import jit_mode
-from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.jit_cache import jit_mode
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 
 MAX_WORKERS: Final = 7

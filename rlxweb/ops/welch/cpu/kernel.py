@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.ops.welch.parameters import centred_ramp
 from rlxweb.ops.welch.spec import DIGITAL_DTYPE, WelchSpec

@@ -7,8 +7,12 @@ from typing import cast
 import numpy as np
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.background_jit_cache import KERNEL_CODE_NBYTES, JitCache
-from rlxweb.codegen.cached_compilation import compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import (
+    KERNEL_CODE_NBYTES,
+    JitCache,
+    compile_cached,
+    jit_mode,
+)
 from rlxweb.core.errors import DeviceError
 from rlxweb.ops.welch.cpu.kernel import (
     CompiledWelchKernel,

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rlxweb.codegen.job_calling_convention import job_wrapper_llvm_ir
 from rlxweb.codegen.llvm_builder import (
     TYPE_NBYTES,
     FloatType,
@@ -20,6 +19,7 @@ from rlxweb.codegen.llvm_builder import (
     Value,
     VectorType,
 )
+from rlxweb.codegen.native_calls import job_wrapper_llvm_ir
 
 FUNCTION_NAME: Final = "decimate"
 SIGNATURE: Final = (

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.job_calling_convention import array_address
+from rlxweb.codegen.native_calls import array_address
 from rlxweb.core.adc_samples import Digital
 from rlxweb.core.errors import DTypeError
 from rlxweb.core.thread_tasks import Task, run_tasks

@@ -10,7 +10,7 @@ from rlxweb.cost import (
     estimate_graph_cost,
     pick_best_device,
 )
-from rlxweb.cost.explain import explain_decision
+from rlxweb.cost.decision import explain_decision
 
 
 def product(n):

@@ -17,9 +17,13 @@ import pytest
 import rlxweb as rlx
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GpuTimeout, InputError
-from rlxweb.cost.autotune_result import AutotuneResult, nearest_result
 from rlxweb.cost.calibration_json import calibration_from_json
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.calibration_record import (
+    AutotuneResult,
+    Calibration,
+    MeasuredPoint,
+    nearest_result,
+)
 from rlxweb.engines.pool import pool
 from rlxweb.engines.webgpu.engine import WebGpuBackend
 from rlxweb.gpu.coroutine_runner import run_blocking

@@ -18,10 +18,10 @@ from rlxweb.core.errors import (
     Unsupported,
 )
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.select.calibration.cache_folder import read_json
 from rlxweb.select.calibration.calibration_store import (
     CalibrationStore,
     calibration_file_name,
+    read_json,
 )
 from rlxweb.select.calibration.engine_calibration_lookup import (
     known_record,

@@ -23,7 +23,10 @@ from rlxweb.core.errors import (
 )
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_probes import CalibrationProbe
-from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
+from rlxweb.cost.calibration_record import (
+    Calibration,
+    MeasuredPoint,
+)
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.engines.cpu import CpuBackend
 from rlxweb.engines.pool import pool

@@ -13,7 +13,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import GraphFileError
-from rlxweb.signal.bin_range import BinRange
+from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.learned import transform_file
 from rlxweb.signal.learned.gated_fft import exact_program
 from tests.unit.signal.learned.red_noise import N, learned_result, red_noise

@@ -1,20 +1,31 @@
-"""Calling convention of native jobs: functions of one address, at which their arguments
-lie, 64 bits each.
+"""Calls of native code: the layout of a job's arguments, and jobs on the native thread
+pool.
 
-What hands jobs to threads knows no signatures. Both halves are here: the text that
-reads the arguments, and the array that holds them.
+A job is a function of one address, at which its arguments lie, 64 bits each; what hands
+jobs to threads knows no signatures.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from ctypes import addressof, c_char, c_void_p, cast
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.codegen.llvm_compiler import LoadedCode
+from rlxweb.codegen.native_thread_pool import NativeThreadPool
 from rlxweb.codegen.wasm_builder import IN_BROWSER
+from rlxweb.core.thread_tasks import run_on_all_threads, usable_cpus
+
+# --- Calling convention of native jobs: functions of one address, at which their
+# arguments lie, 64 bits each
+#
+# What hands jobs to threads knows no signatures. Both halves are here: the text that
+# reads the arguments, and the array that holds them.
 
 WORD_NBYTES: Final = 8
 """Bytes of an argument."""
@@ -67,3 +78,41 @@ def pack_arguments(*values: float) -> NDArray[np.int64]:
     for index, value in enumerate(values):
         (floats if isinstance(value, float) else words)[index] = value
     return words
+
+
+# --- Calls of native (LLVM) functions that divide their own work, made on all threads
+# at once
+#
+# Where there is a crew, Python hears of the call and of its end and of nothing
+# between; elsewhere threads of Python's call the same function.
+
+
+class ParallelNativeFunction(NamedTuple):
+    """Native function of one job address, callable from Python and from native code."""
+
+    call: Callable[[int], None]
+    address: int
+
+    @classmethod
+    def from_code(cls, code: LoadedCode, name: str) -> ParallelNativeFunction:
+        """Return the job function of that name; `native_calls.py`
+        generates it.
+        """
+        function = code.get_function(f"{name}_job", None, c_void_p)
+        return cls(function, function_address(function))
+
+    def __call__(self, job: NDArray[np.int64], *, threaded: bool) -> None:
+        """Run a job on the caller's thread, or on all threads."""
+        job_address = array_address(job)
+        if not threaded:
+            self.call(job_address)
+        elif not native_thread_pool().run(self.address, job_address):
+            run_on_all_threads(lambda: self.call(job_address), True)
+
+
+@cache
+def native_thread_pool() -> NativeThreadPool:
+    """Return the native thread pool of this process: a thread for every processor but
+    the caller's.
+    """
+    return NativeThreadPool(usable_cpus() - 1)

@@ -1,8 +1,10 @@
-"""Fusion choice, op by op: run a fused op or the two ops it stands for.
+"""Fusion op by op: patterns of several nodes that are one op, and ops that are two in
+one.
 
-Some ops are two others in one (`Op.fused_from`). A graph may spell them either way; the
-plans of both spellings are made and the target's gate compares what they move. A fused
-op that the device has no kernel for is never chosen for being one. Names no op.
+A pattern is replaced where the device gains by it. Some ops are two others in one
+(`Op.fused_from`), and a graph may spell them either way: the plans of both spellings
+are made, and the target's gate compares what they move. A fused op that the device has
+no kernel for is never chosen for being one. Names no op.
 """
 
 from __future__ import annotations
@@ -13,13 +15,79 @@ from dataclasses import dataclass
 
 from rlxweb.compiler.rewrites import composition, rewrite_graph
 from rlxweb.compiler.target import Target
-from rlxweb.core.errors import DeviceError
+from rlxweb.core.errors import DeviceError, RlxError
 from rlxweb.cost.decision import Decision
 from rlxweb.cost.fusion_gate import IoFusionGate, fusion_benefit
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
+from rlxweb.ir.fusion_pattern import FusionMatch
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
+
+# --- Fusion patterns: replace several nodes by one op where the device gains by it
+#
+# How an op is spelled is said on its record (`Op.spelled`). Names no op.
+
+
+def apply_fusion_patterns(graph: Graph, target: Target) -> tuple[Graph, int]:
+    """Return the graph with every fusion pattern that the target accepts replaced by
+    its op, and their number.
+
+    Errors   VerifyError for a spelling that changes a node's type.
+    """
+    ops = [op for op in registry if op.fusion_pattern is not None]
+    uses = Counter(i for node in graph.nodes() for i in node.inputs)
+    matches = {
+        node.id: match
+        for node in graph.nodes()
+        if (match := _match_pattern(graph, node, uses, ops, target)) is not None
+    }
+    if not matches:
+        return graph, 0
+    tensors: dict[int, Tensor] = {}
+
+    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+        match = matches.get(node.id)
+        if match is None:
+            tensor = out.copied(node, operands)
+        else:
+            tensor = match.build(out, tuple(tensors[i] for i in match.input_ids))
+        tensors[node.id] = tensor
+        return tensor
+
+    return rewrite_graph(graph, rewrite, target=target), len(matches)
+
+
+def _match_pattern(
+    graph: Graph, node: Node, uses: Counter[int], ops: list[Op], target: Target
+) -> FusionMatch | None:
+    """Return the first fusion pattern that matches at a node and that the target
+    accepts; None without one.
+    """
+    for op in ops:
+        match = (
+            op.fusion_pattern(graph, node, uses)
+            if op.fusion_pattern is not None
+            else None
+        )
+        if match is None:
+            continue
+        try:
+            attrs = op.check_attrs(match.attrs)
+            out = op.output_type(match.types, attrs)
+        except RlxError:  # it only looked like it
+            continue
+        if target.fuses_pattern(op, match.types, out, attrs):
+            return match
+    return None
+
+
+# --- Fusion choice, op by op: run a fused op or the two ops it stands for
+#
+# Some ops are two others in one (`Op.fused_from`). A graph may spell them either way;
+# the plans of both spellings are made and the target's gate compares what they move.
+# A fused op that the device has no kernel for is never chosen for being one. Names no
+# op.
 
 ProfileFunction = Callable[[Graph], GraphIoProfile]
 
