@@ -2,5 +2,5 @@
 would miss.
 
 `main.py` owns the error boundary and the exit codes, `job.py` the work, and the files
-beside them what is written, drawn and printed. Nothing below may import this room.
+beside them what is written, drawn and printed. Nothing below may import this package.
 """

@@ -1,9 +1,9 @@
 """Table of rlxweb's import layers: each package may import from itself and from lower
 layers.
 
-A room may import from itself and from the floors below its own; rooms side by side know
-nothing of each other. The top file `rlxweb/__init__.py` is the room ""; a file beside
-it is a room of its own name. The manual draws the house from this table.
+A package may import from itself and from the layers below its own; packages of one
+layer know nothing of each other. The top file `rlxweb/__init__.py` is the package ""; a
+file beside it is a package of its own name. The manual draws its map from this table.
 """
 
 from __future__ import annotations

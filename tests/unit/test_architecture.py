@@ -108,7 +108,7 @@ MODULE_FILES = {dotted_name(path): path for path in MODULES}
 
 
 DOTTED_MODULE = re.compile(r"rlxweb(\.\w+)+")
-"""Module name in a string, as given to `publish`, `hand_down` and import_module."""
+"""Module name in a string, as given to `publish_names`, `register_providers` and import_module."""
 
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 MODULE_OR_ENVIRONMENT = re.compile(
@@ -225,7 +225,7 @@ def is_allowed_path(path: str, *rules: str) -> bool:
     )
 
 
-LAYER_INDEX = {room: at for at, floor in enumerate(LAYERS) for room in floor}
+LAYER_INDEX = {name: at for at, layer in enumerate(LAYERS) for name in layer}
 
 
 def test_every_package_is_in_the_layer_table() -> None:
@@ -250,7 +250,7 @@ def test_imports_go_to_lower_layers() -> None:
 def test_nothing_imports_rlx() -> None:
     """rlxweb.rlx depends on rlxweb; nothing in rlxweb depends on it.
 
-    A name of a module given as text counts, as in `publish` and `hand_down`.
+    A name of a module given as text counts, as in `publish_names` and `register_providers`.
     """
     wrong = [
         f"{package_path(path)}:{line} names {name}"
