@@ -3,7 +3,8 @@
 A package that publishes names costs nothing until one is asked for. What a low package
 offers and only a higher one can answer (`rlxweb.cost.fastest_device_for`) comes from a
 provider: the package's top file, which knows every package, says where the answer is,
-so that no package imports upward. Keywords may have a second name. Knows no name itself.
+so that no package imports upward. Keywords may have a second name. Knows no name
+itself.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ MODULE_FILES = {dotted_name(path): path for path in MODULES}
 
 
 DOTTED_MODULE = re.compile(r"rlxweb(\.\w+)+")
-"""Module name in a string, as given to `publish_names`, `register_providers` and import_module."""
+"""Module name in a string, as given to `register_providers` and import_module."""
 
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 MODULE_OR_ENVIRONMENT = re.compile(
