@@ -1,4 +1,4 @@
-"""Stub file of the Graph methods that op records declare.
+"""Stub file of the Graph methods from op records and op families.
 
 `python -m tests.graph_method_stub` writes `rlxweb/ir/graph_methods.pyi`, by which
 editors and type checkers know the methods; a test compares the file with the records.
@@ -6,60 +6,117 @@ editors and type checkers know the methods; a test compares the file with the re
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
-from collections.abc import Iterator
-from inspect import Parameter
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from inspect import Parameter, Signature
 from textwrap import wrap
+from typing import Any
 
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.op import Op, registry
+from rlxweb.ir.op import registry
 from tests.cli_runners import ROOT
 
 STUB_FILE = ROOT / "rlxweb" / "ir" / "graph_methods.pyi"
-_HEADER = '''"""Methods of Graph that op records declare, for editors and type checkers.
+_HEADER = '''"""Methods of Graph from op records and families, for editors and checkers.
 
-Written from the records by `python -m tests.graph_method_stub`.
+Written from them by `python -m tests.graph_method_stub`.
 """
 
-from rlxweb.ir.op_methods import LoadsOpMethods
-from rlxweb.ir.tensor import Operand, Tensor
+{imports}
 
 class GraphMethods(metaclass=LoadsOpMethods):
     _op_methods: frozenset[str]
 '''
+_OWN_IMPORTS = {
+    "LoadsOpMethods": "from rlxweb.ir.op_methods import LoadsOpMethods",
+    "Operand": "from rlxweb.ir.tensor import Operand",
+    "Tensor": "from rlxweb.ir.tensor import Tensor",
+}
+_BUILTIN_NAMES = frozenset(dir(builtins))
 
 
 def stub_text() -> str:
-    """Return the stub as the records have it."""
+    """Return the stub as the records and functions have it."""
     Graph.load_op_methods()
-    return _HEADER + "".join(
-        line
-        for name in sorted(Graph._op_methods)
-        for line in _method_lines(registry.get(name))
-    )
+    imports, lines = dict(_OWN_IMPORTS), []
+    for name in sorted(Graph._op_methods):
+        function = registry.graph_methods.get(name)
+        parameters = inspect.signature(getattr(Graph, name))
+        if function is not None:
+            imports |= _imports_of(function, parameters)
+        lines += _method_lines(name, parameters)
+    header = _HEADER.format(imports="\n".join(sorted(set(imports.values()))))
+    return header + "".join(lines)
 
 
-def _method_lines(op: Op) -> Iterator[str]:
-    """Yield the lines of one method: its signature, its doc and where it comes from."""
-    parameters = [
-        _parameter_text(parameter)
-        for parameter in inspect.signature(getattr(Graph, op.name)).parameters.values()
-    ]
-    head = f"    def {op.name}({', '.join(parameters)}) -> Tensor:\n"
-    yield head
-    doc = wrap(f'"""{op.doc}', 80) or ['"""']
-    if len(doc[-1]) <= 77 and len(doc) == 1:
-        yield f'        {doc[0]}"""\n'
+def _imports_of(function: Callable[..., Any], own: Signature) -> dict[str, str]:
+    """Return the import of each name that a function's annotations use."""
+    annotations = [p.annotation for p in own.parameters.values() if p.name != "self"]
+    texts = [str(text) for text in (*annotations, own.return_annotation)]
+    names = {
+        node.id
+        for text in texts
+        for node in ast.walk(ast.parse(text, mode="eval"))
+        if isinstance(node, ast.Name) and node.id not in _BUILTIN_NAMES
+    }
+    module = inspect.getmodule(function)
+    assert module is not None
+    known = _module_imports(module.__name__)
+    return {
+        name: known.get(name, f"from {module.__name__} import {name}")
+        for name in names - _OWN_IMPORTS.keys() - {"inspect"}
+    }
+
+
+@cache
+def _module_imports(module: str) -> Mapping[str, str]:
+    """Return the import statement of each name that a module imports."""
+    source = ROOT.joinpath(*module.split(".")).with_suffix(".py").read_text("utf-8")
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = alias.asname or alias.name
+                suffix = "" if name == alias.name else f" as {name}"
+                found[name] = f"from {node.module} import {alias.name}{suffix}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                suffix = f" as {alias.asname}" if alias.asname else ""
+                found[alias.asname or alias.name] = f"import {alias.name}{suffix}"
+    return found
+
+
+def _method_lines(name: str, own: Signature) -> Iterator[str]:
+    """Yield the lines of one method: its signature and its documentation."""
+    parameters = list(map(_parameter_text, own.parameters.values()))
+    kinds = [parameter.kind for parameter in own.parameters.values()]
+    if Parameter.KEYWORD_ONLY in kinds and Parameter.VAR_POSITIONAL not in kinds:
+        parameters.insert(kinds.index(Parameter.KEYWORD_ONLY), "*")
+    result = own.return_annotation
+    yield f"    def {name}({', '.join(parameters)}) -> {result}:\n"
+    doc = inspect.getdoc(getattr(Graph, name))
+    assert doc, f"Graph.{name} has no documentation"
+    first, *rest = doc.splitlines()
+    if not rest and len(first) < 74:
+        yield f'        """{first}"""\n'
         return
-    yield from (f"        {line}\n" for line in doc)
-    yield '        """\n'
+    wrapped = wrap(first, 77) if not rest else [first]
+    for line in (f'"""{wrapped[0]}', *wrapped[1:], *rest, '"""'):
+        yield f"        {line}".rstrip() + "\n"
 
 
 def _parameter_text(parameter: Parameter) -> str:
     if parameter.name == "self":
         return "self"
-    default = "" if parameter.default is parameter.empty else f" = {parameter.default}"
-    return f"{parameter.name}: {parameter.annotation}{default}"
+    star = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWORD: "**"}
+    value = parameter.default
+    text = f'"{value}"' if isinstance(value, str) else repr(value)
+    default = "" if value is parameter.empty else f" = {text}"
+    prefix = star.get(parameter.kind, "")
+    return f"{prefix}{parameter.name}: {parameter.annotation}{default}"
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from rlxweb.core.errors import ShapeError
 from rlxweb.ir.autodiff import compute_jvp, compute_vjp
-from rlxweb.ir.data_movement_builder import DataMovementBuilder
+from rlxweb.ir.graph_mixin_base import OpBuilder
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor, as_tensor_tuple, op_context
 from rlxweb.ir.vmap_batching import vectorize
 
 
-class DerivativeBuilder(DataMovementBuilder):
+class DerivativeBuilder(OpBuilder):
     """Builder methods for derivatives and batching; mixed into Graph."""
 
     def stop_gradient(self, x: Tensor) -> Tensor:

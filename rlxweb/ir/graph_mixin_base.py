@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 from rlxweb.ir.dtype import DType, DTypeLike
@@ -37,21 +36,3 @@ class OpBuilder(GraphMethods):
     @abstractmethod
     def _pair(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
         """Turn two operands into tensors of the graph; see Builder."""
-
-    @abstractmethod
-    def where(self, condition: Tensor, x: Any, y: Any) -> Tensor:
-        """Select elements by a condition; see Builder.where."""
-
-    @abstractmethod
-    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
-        """Reshape a tensor; see Builder."""
-
-    @abstractmethod
-    def norm(
-        self, x: Tensor, p: float = 2.0, axes: Any = None, keep_dim: bool = False
-    ) -> Tensor:
-        """Return the p-norm over axes; see ReduceBuilder.norm."""
-
-    @abstractmethod
-    def count_nonzero(self, x: Tensor) -> Tensor:
-        """Count the nonzero elements; see ReduceBuilder.count_nonzero."""

@@ -301,10 +301,13 @@ class Registry:
                       that
                 come with rlxweb, so that whoever needs none does not load them
     revision    how often a record came or went: what was made of them is out of date
+    graph_methods  functions of a graph that become its methods, by name: of several
+                   ops, or with arguments of their own
     """
 
     load_builtin_ops: Callable[[], object] | None = None
     revision: int = 0
+    graph_methods: dict[str, Callable[..., Any]] = field(default_factory=dict)
     _ops: dict[str, Op] = field(default_factory=dict)
     _aliases: dict[str, str] = field(default_factory=dict)
     _builtin_ops: dict[str, Op] = field(default_factory=dict)

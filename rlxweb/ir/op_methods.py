@@ -1,16 +1,18 @@
 """Methods of Graph that come from op records.
 
 An elementwise op has a method of its name, whose operands and keywords are those of the
-record; `Op.method` says how another op's node is added. They are made when a name is
-looked for that Graph does not have, as no op is loaded before the first is needed.
+record; `Op.method` says how another op's node is added. Methods of several ops, or with
+arguments of their own, are functions of a graph in `methods.py` of a family, which
+`graph_method` registers. Graph gets all of them when a name is looked for that it does
+not have, as no op is loaded before the first is needed.
 """
 
 from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Callable
-from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.builder_call_trace import traced_method
@@ -21,14 +23,51 @@ from rlxweb.ir.tensor import Tensor, op_context
 _OPERAND_NAMES = ("x", "y")
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+
+
+def graph_method(name: str = "") -> Callable[[F], F]:
+    """Return a decorator that makes a function (graph, …) a method of Graph.
+
+    name  of the method; "": the function's
+    """
+
+    def register(function: F) -> F:
+        registry.graph_methods[name or function.__name__] = function
+        return function
+
+    return register
+
+
+def builder_method(
+    op: str, add_op: Callable[Concatenate[Any, str, P], Tensor]
+) -> Callable[Concatenate[Any, P], Tensor]:
+    """Return a method that calls `add_op` for `op`, with its other parameters."""
+
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        return add_op(self, op, *args, **kwargs)
+
+    self_parameter, _, *parameters = signature(add_op).parameters.values()
+    method.__dict__["__signature__"] = Signature(
+        [self_parameter, *parameters], return_annotation="Tensor"
+    )
+    method.__name__ = op
+    return method
+
+
+def as_bool(graph: Any, x: Tensor) -> Tensor:
+    """Return a bool tensor that is true where x is not 0."""
+    if x.dtype is DType.BOOL:
+        return x
+    node: Tensor = graph.apply("cast", x, to=DType.BOOL)
+    return node
+
+
 def add_logical(graph: Any, op: str, *operands: Tensor) -> Tensor:
     """Add a logical op; numbers count as true where they are not 0."""
     with op_context(op, *operands):
-        bools = [
-            x if x.dtype is DType.BOOL else graph.apply("cast", x, to=DType.BOOL)
-            for x in operands
-        ]
-        node: Tensor = graph.apply(op, *bools)
+        node: Tensor = graph.apply(op, *(as_bool(graph, x) for x in operands))
     return node
 
 
@@ -66,20 +105,33 @@ def method_signature(op: Op) -> Signature:
 
 def _make_method(op: Op) -> Callable[..., Any]:
     """Return the method of an op; a number or an array stands beside a tensor."""
-    signature, name, count = method_signature(op), op.name, op.arity_range()[0]
+    own_signature, name, count = method_signature(op), op.name, op.arity_range()[0]
     operand_names, add_node = _OPERAND_NAMES[:count], op.method or _add_node
 
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Tensor:
         if kwargs or len(args) != count:
-            kwargs = signature.bind(self, *args, **kwargs).arguments
+            kwargs = own_signature.bind(self, *args, **kwargs).arguments
             kwargs.pop("self")
             args = tuple(kwargs.pop(operand) for operand in operand_names)
         operands = self._pair(*args) if count == 2 else args
         return add_node(self, name, *operands, **kwargs)
 
-    method.__dict__["__signature__"] = signature
+    method.__dict__["__signature__"] = own_signature
     method.__name__, method.__qualname__, method.__doc__ = name, f"Graph.{name}", op.doc
     return traced_method(name, method)
+
+
+def _as_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a registered function as a method: traced, by its own name."""
+    method = traced_method(name, function)
+    self_parameter, *parameters = signature(function).parameters.values()
+    method.__dict__["__signature__"] = signature(function).replace(
+        parameters=[self_parameter.replace(name="self"), *parameters]
+    )
+    method.__name__, method.__qualname__ = name, f"Graph.{name}"
+    if not method.__doc__ and name in registry:
+        method.__doc__ = registry.get(name).doc
+    return method
 
 
 class LoadsOpMethods(ABCMeta):
@@ -97,9 +149,12 @@ class LoadsOpMethods(ABCMeta):
         ops = [op for op in registry if registry.is_builtin(op.name) and has_method(op)]
         if not registry.is_loaded:  # an op's own module looks for a name
             return False
-        for op in ops:
-            setattr(holder, op.name, _make_method(op))
-        holder._op_methods = frozenset(op.name for op in ops)
+        methods = {op.name: _make_method(op) for op in ops}
+        for name, function in registry.graph_methods.items():
+            methods[name] = _as_method(name, function)
+        for name, method in methods.items():
+            setattr(holder, name, method)
+        holder._op_methods = frozenset(methods)
         return True
 
     if not TYPE_CHECKING:  # to a type checker every name would be an attribute

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Number = int | float | bool
 Operand = Number | npt.NDArray[Any] | np.generic
 """Values that become constants beside a tensor; see `Builder.operand`."""
+Axes = int | Sequence[int]
+"""Axis or axes of a tensor; negative ones count from the end."""
 
 
 def _binary_method(
@@ -235,6 +237,10 @@ class Tensor:
         Errors   ShapeError, IndexRefused, UsageError for a mask that is computed.
         """
         return self.graph.getitem(self, key)
+
+
+TensorLike = Tensor | Operand
+"""Tensor, or a value that becomes a constant beside one."""
 
 
 def as_tensor_tuple(tensors: object, context: str, usage: str) -> tuple[Any, ...]:

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.attention_builder import (
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.shape_arithmetic import format_shape
+from rlxweb.ir.tensor import Tensor
+from rlxweb.onnx.converter_registry import ConversionContext, converts
+from rlxweb.ops.attention.methods import (
     AttentionSpec,
     mask_as_bias,
     position_mask,
     rows_with_keys,
 )
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.shape_arithmetic import format_shape
-from rlxweb.ir.tensor import Tensor
-from rlxweb.onnx.converter_registry import ConversionContext, converts
 
 
 @converts("Attention", since=23)

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.ir.quantize_builder import max_shifted_magnitude, quantized_range
 from rlxweb.ir.tensor import Tensor
 from rlxweb.onnx import onnx_library_access
 from rlxweb.onnx.constant_folding_graph import rlx_dtype_or_none
@@ -30,6 +29,7 @@ from rlxweb.ops.quantized.integer_matmul_conv import (
     integer_conv,
     sum_in_chunks,
 )
+from rlxweb.ops.quantized.methods import max_shifted_magnitude, quantized_range
 from rlxweb.ops.quantized.quantize import broadcast_scale
 
 Array = npt.NDArray[Any]

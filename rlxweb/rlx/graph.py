@@ -13,11 +13,10 @@ from typing import Any
 from rlxweb.core.errors import AttributeRefused, ShapeError, did_you_mean
 from rlxweb.ir import graph as core
 from rlxweb.ir.dtype import DTypeLike, as_dtype
-from rlxweb.ir.reduce_softmax_builder import Axes
 from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
 from rlxweb.ir.sym_int import SymInt
 from rlxweb.ir.symbolic_dim import DeclaredShape
-from rlxweb.ir.tensor import Number, Tensor
+from rlxweb.ir.tensor import Axes, Number, Tensor
 
 _BINARY = {
     "add": "add",
@@ -106,7 +105,7 @@ class Graph(core.Graph):
         return self.apply(_look_up_name("comparison", op, _COMPARE), *self._pair(x, y))
 
     def reduce(
-        self, x: Tensor, op: str, axes: Axes = None, keep_dim: bool = False
+        self, x: Tensor, op: str, axes: Axes | None = None, keep_dim: bool = False
     ) -> Tensor:
         """Add the reduction `sum`, `mean`, `max`, `min` or `prod`."""
         name = _look_up_name("reduction", op, _REDUCE)

@@ -250,7 +250,7 @@ def test_imports_go_to_lower_layers() -> None:
 def test_nothing_imports_rlx() -> None:
     """rlxweb.rlx depends on rlxweb; nothing in rlxweb depends on it.
 
-    A name of a module given as text counts, as in `publish_names` and `register_providers`.
+    A name of a module given as text counts, as for `register_providers`.
     """
     wrong = [
         f"{package_path(path)}:{line} names {name}"

@@ -144,7 +144,7 @@ RETIRED: dict[str, str] = {
     ),
     "ops": (
         "again alike array_of asked bare begun beside came clearance code_of crew "
-        "doing doors elsewhere found fours from_above given gone held here hired how "
+        "doors elsewhere found fours from_above given gone held here hired how "
         "in_parts joined joins laid laid_out least lent lies lying making most moved "
         "of own picking pieces pulled_back put_back recipes remapped resident "
         "residents rivals room said settled shown spelled tailed taken tape telling "

@@ -16,13 +16,13 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
-from rlxweb.ir.packed_weights_builder import unpack_weights
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape_arithmetic import Shape, bad_dtype, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul.op import MATMUL_TOLERANCE, widen_float16
 from rlxweb.ops.norm.op import widen_float16_tensors
+from rlxweb.ops.quantized.packed_methods import unpack_weights
 from rlxweb.ops.quantized.wgsl import plan_quantized_matmul
 
 MAX_UNPACKED_WEIGHTS = 1 << 22

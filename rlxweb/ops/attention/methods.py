@@ -8,69 +8,111 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph_mixin_base import OpBuilder
-from rlxweb.ir.shape_arithmetic import Shape, format_shape, numel
+from rlxweb.ir.op_methods import graph_method
+from rlxweb.ir.shape_arithmetic import (
+    Shape,
+    format_shape,
+    numel,
+)
 from rlxweb.ir.tensor import Tensor
 
+if TYPE_CHECKING:
+    from rlxweb.ir.graph import Graph
 
-class AttentionBuilder(OpBuilder):
-    """Builder method for attention; mixed into Graph."""
 
-    def scaled_dot_product_attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        *,
-        is_causal: bool = False,
-        scale: float | None = None,
-        softcap: float | None = None,
-        offset: int = 0,
-        window: int | None = None,
-    ) -> Tensor:
-        """Return softmax(cap(scale · q · kᵀ) + mask) · v; a row with no visible key is
-        0.
+@graph_method()
+def scaled_dot_product_attention(
+    g: Graph,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    softcap: float | None = None,
+    offset: int = 0,
+    window: int | None = None,
+) -> Tensor:
+    """Return softmax(cap(scale · q · kᵀ) + mask) · v; a row with no visible key is
+    0.
 
-        attn_mask  bool (true is seen) or added to the scores; it broadcasts to [..., L,
-                   S]. Beside is_causal both hold
-        is_causal  query i sees keys up to i + offset, where the first query stands
-        window     and of those only the last `window` before its own; with is_causal
-        scale      1 / sqrt(E) where it is left out
-        Shapes     query [..., H, L, E], key [..., G, S, E], value [..., G, S, V] →
-                   [..., H, L, V]; H is a multiple of G, whose heads are shared in
-                   order. Without heads: [N, L, E], or [L, E]
-        Errors     ShapeError, DTypeError, AttributeRefused
-        Source     torch.nn.functional.scaled_dot_product_attention, with ONNX's window
-        """
-        context = "scaled_dot_product_attention"
-        if window is not None and not (is_causal and window >= 0):
-            raise AttributeRefused(
-                context,
-                f"window={window} with is_causal={is_causal}",
-                "window must be >= 0 and requires is_causal=True",
-            )
-        if offset and not is_causal:
-            raise AttributeRefused(
-                context,
-                f"offset={offset} with is_causal=False",
-                "offset requires is_causal=True",
-            )
-        g: Any = self
-        q, k, v = _split_heads(g, context, query, key, value)
-        if attn_mask is not None:
-            attn_mask = _mask_to_rank_4(g, context, attn_mask, query.shape)
-        spec = AttentionSpec(
-            q.shape[1], q.shape[3], is_causal, scale, softcap, offset, window
+    attn_mask  bool (true is seen) or added to the scores; it broadcasts to [..., L,
+               S]. Beside is_causal both hold
+    is_causal  query i sees keys up to i + offset, where the first query stands
+    window     and of those only the last `window` before its own; with is_causal
+    scale      1 / sqrt(E) where it is left out
+    Shapes     query [..., H, L, E], key [..., G, S, E], value [..., G, S, V] →
+               [..., H, L, V]; H is a multiple of G, whose heads are shared in
+               order. Without heads: [N, L, E], or [L, E]
+    Errors     ShapeError, DTypeError, AttributeRefused
+    Source     torch.nn.functional.scaled_dot_product_attention, with ONNX's window
+    """
+    context = "scaled_dot_product_attention"
+    if window is not None and not (is_causal and window >= 0):
+        raise AttributeRefused(
+            context,
+            f"window={window} with is_causal={is_causal}",
+            "window must be >= 0 and requires is_causal=True",
         )
-        out = spec.add_to_graph(g, (q, k, v), attn_mask)
-        return g.reshape(out, (*query.shape[:-1], value.shape[-1]))  # type: ignore[no-any-return]
+    if offset and not is_causal:
+        raise AttributeRefused(
+            context,
+            f"offset={offset} with is_causal=False",
+            "offset requires is_causal=True",
+        )
+    q, k, v = _split_heads(g, context, query, key, value)
+    if attn_mask is not None:
+        attn_mask = _mask_to_rank_4(g, context, attn_mask, query.shape)
+    spec = AttentionSpec(
+        q.shape[1], q.shape[3], is_causal, scale, softcap, offset, window
+    )
+    out = spec.add_to_graph(g, (q, k, v), attn_mask)
+    return g.reshape(out, (*query.shape[:-1], value.shape[-1]))
+
+
+@graph_method()
+def attention(
+    g: Graph,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None = None,
+    *,
+    num_heads: int,
+    head_dim: int,
+    mask_kind: str = "none",
+    window: int = 0,
+    offset: int | None = None,
+    score_scale: float | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """Apply scaled dot-product attention; `mask` belongs to mask_kind "custom" and
+    "bias".
+
+    window   keys before its own that a query sees under "sliding_window"; with 0,
+             its own key alone
+    offset   the key at which the first query stands, for masks by position; left
+             out, the last query stands at the last key
+    """
+    operands = (q, k, v) if mask is None else (q, k, v, mask)
+    return g.apply(
+        "attention",
+        *operands,
+        num_heads=num_heads,
+        head_dim=head_dim,
+        mask_kind=mask_kind,
+        window=window,
+        offset=offset,
+        score_scale=score_scale,
+        softcap=softcap,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,302 @@
+"""Builder methods for parts of language models: rotary embedding, gated units, LoRA and
+grouped products.
+
+Positions, heads and tables are brought into the form that the ops take. Nothing is
+computed here but tables of angles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlxweb.core.errors import AttributeRefused, ShapeError
+from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
+from rlxweb.ir.op_methods import graph_method
+from rlxweb.ir.shape_arithmetic import as_integer, format_shape
+from rlxweb.ir.tensor import Tensor
+
+if TYPE_CHECKING:
+    from rlxweb.ir.graph import Graph
+
+
+@graph_method()
+def rope(
+    g: Graph,
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    positions: Tensor | None = None,
+    *,
+    interleaved: bool = False,
+    num_heads: int | None = None,
+    head_dim: int | None = None,
+) -> Tensor:
+    """Apply rotary position embedding: rotate pairs of elements by the angle of
+    their position.
+
+    cos, sin     a table [P, R/2], whose row p is position p's; or [B, S, R/2], a
+                 row for each place. R <= D elements are turned, the rest stays
+    positions    of the places, [S] or [B, S] of integers: rows of the table. None:
+                 its first S
+    interleaved  pairs are neighbours (GPT-J), not halves (Llama, GPT-NeoX)
+    num_heads    of x [B, S, H·D]
+    head_dim     D, in place of num_heads: pyrlx's word
+    Shapes   x [..., S, D], [B, H, S, D] or, with num_heads, [B, S, H·D]
+    Errors   ShapeError, DTypeError, AttributeRefused; IndexRefused when it runs,
+             for a position outside the table
+    Source   Su et al. 2021; ONNX's RotaryEmbedding
+    """
+    context, original = f"rope of {format_shape(x.shape)}", x
+    if num_heads is not None:
+        num_heads = as_integer(num_heads, f"{context}: num_heads")
+    if head_dim is not None:
+        head_dim = as_integer(head_dim, f"{context}: head_dim")
+        num_heads = _head_count(context, x, head_dim, num_heads)
+    if num_heads is not None:
+        x = _split_heads(g, context, x, num_heads)
+    if x.rank < 2:
+        raise ShapeError(
+            context,
+            "the array has no sequence axis",
+            "expected [..., length, size]",
+        )
+    length = x.shape[-3 if num_heads else -2]
+    cos, sin = (
+        _position_angles(g, context, name, table, positions, length)
+        for name, table in (("cos", cos), ("sin", sin))
+    )
+    if num_heads:  # [B, S, H, D]
+        cos, sin = (g.reshape(c, (*c.shape[:-1], 1, c.shape[-1])) for c in (cos, sin))
+    elif cos.rank == 3 and x.rank == 4:
+        cos, sin = (g.reshape(c, (c.shape[0], 1, *c.shape[1:])) for c in (cos, sin))
+    rotated = g.apply("rope", x, cos, sin, interleaved=interleaved)
+    return g.apply("reshape", rotated, shape=original.shape) if num_heads else rotated
+
+
+@graph_method()
+def rope_table(
+    g: Graph, length: int, size: int, base: float = 10000.0, dtype: DTypeLike = "f32"
+) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines [length, size/2] of positions 0 … for heads of
+    `size`.
+
+    Angle i of position p is p · base^(-2i / size), computed in float64.
+    Errors   AttributeRefused.
+    """
+    if length < 1 or size < 2 or size % 2 or not base > 0:
+        raise AttributeRefused(
+            "rope_table",
+            f"length={length}, size={size}, base={base}",
+            "expected length >= 1, an even size >= 2 and base > 0",
+        )
+    frequencies = float(base) ** (-np.arange(0, size, 2) / size)
+    angles = np.arange(length)[:, None] * frequencies
+    element_type = as_dtype(dtype)
+    return g.constant(np.cos(angles), element_type), g.constant(
+        np.sin(angles), element_type
+    )
+
+
+@graph_method()
+def add_layer_norm(
+    g: Graph,
+    x: Tensor,
+    residual: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[Tensor, Tensor]:
+    """Return (layer norm of x + residual along the last axis, the sum): one kernel.
+
+    Shapes   x and residual alike, [..., n], gamma and beta [n], or None: 1 and 0
+    Errors   ShapeError, DTypeError, AttributeRefused
+    """
+    return _add_norm(g, x, residual, (gamma, beta), eps, True)
+
+
+@graph_method()
+def add_rms_norm(
+    g: Graph,
+    x: Tensor,
+    residual: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[Tensor, Tensor]:
+    """Return `add_layer_norm` with the RMS norm, which does not subtract the
+    mean.
+    """
+    return _add_norm(g, x, residual, (gamma, beta), eps, False)
+
+
+def _add_norm(
+    g: Graph,
+    x: Tensor,
+    residual: Tensor,
+    scale_and_shift: tuple[Tensor | None, Tensor | None],
+    eps: float,
+    centred: bool,
+) -> tuple[Tensor, Tensor]:
+    """Add the norm of x + residual; return it and the sum."""
+    gamma, beta = (
+        g.constant(np.full(x.shape[-1:], default), x.dtype)
+        if parameter is None
+        else parameter
+        for parameter, default in zip(scale_and_shift, (1.0, 0.0), strict=True)
+    )
+    stacked = g.apply("add_norm", x, residual, gamma, beta, centred=centred, eps=eps)
+    normed, total = (
+        g.apply("narrow", stacked, axis=0, start=index, length=1) for index in (0, 1)
+    )
+    return (
+        g.apply("reshape", normed, shape=x.shape),
+        g.apply("reshape", total, shape=x.shape),
+    )
+
+
+@graph_method()
+def glu(
+    g: Graph,
+    x: Tensor,
+    axis: int = -1,
+    activation: str = "sigmoid",
+    gate_first: bool = False,
+) -> Tensor:
+    """Return the first half of an axis times activation(the second half).
+
+    activation   "sigmoid", "silu", "gelu", "gelu_approx", "relu", "tanh" or
+                 "identity"
+    gate_first   the first half is the one that goes through it
+    Errors   ShapeError for an odd axis, DTypeError, AttributeRefused
+    Source   torch.nn.functional.glu; Shazeer 2020
+    """
+    return g.apply("glu", x, axis=axis, activation=activation, gate_first=gate_first)
+
+
+@graph_method()
+def swiglu(g: Graph, x: Tensor, axis: int = -1, gate_first: bool = False) -> Tensor:
+    """Return `glu` with SiLU: the first half of an axis times silu(the second)."""
+    return g.glu(x, axis, "silu", gate_first)
+
+
+@graph_method()
+def lora_matmul(
+    g: Graph, x: Tensor, w: Tensor, a: Tensor, b: Tensor, scale: float = 1.0
+) -> Tensor:
+    """Multiply by weights with a low-rank update: x · w + scale · (x · a) · b.
+
+    Shapes   x [..., K], w [K, N], a [K, R], b [R, N] → [..., N]
+    Errors   ShapeError, DTypeError, AttributeRefused
+    Source   Hu et al. 2021
+    """
+    return g.apply("lora_matmul", x, w, a, b, scale=scale)
+
+
+@graph_method()
+def grouped_matmul(
+    g: Graph,
+    x: Tensor,
+    w: Tensor,
+    groups: Tensor | None = None,
+    *,
+    offsets: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    """Multiply every row by the matrix of its group, as mixture-of-experts layers
+    do. Exactly one of these is given:
+
+    groups    a group for each row, [M] of integers, in any order
+    offsets   where each group of rows ends, [G], as torch.nn.functional.grouped_mm
+    sizes     how many rows each group has, [G], as jax.lax.ragged_dot
+    A row of no group (outside 0 … G - 1, or behind the last one's end) is zeros.
+    Shapes   x [M, K], w [G, K, N] → [M, N]
+    Errors   ShapeError, DTypeError, AttributeRefused
+    """
+    context = f"grouped_matmul of {format_shape(x.shape)} and {format_shape(w.shape)}"
+    arguments = {"groups": groups, "offsets": offsets, "sizes": sizes}
+    groupings = [grouping for grouping in arguments.values() if grouping is not None]
+    if len(groupings) != 1:
+        present = [name for name, value in arguments.items() if value is not None]
+        raise AttributeRefused(
+            context,
+            f"got {' and '.join(present) or 'no assignment of rows to groups'}",
+            "expected exactly one of groups, offsets and sizes",
+        )
+    if groups is None:
+        if groupings[0].shape != w.shape[:1] or not groupings[0].dtype.is_integer:
+            name = "offsets" if sizes is None else "sizes"
+            raise ShapeError(
+                context,
+                f"{name} is {format_shape(groupings[0].shape)} {groupings[0].dtype}",
+                f"expected shape {format_shape(w.shape[:1])}, one integer per group",
+            )
+        ends = g.apply("cast", groupings[0], to=DType.I32)
+        if sizes is not None:
+            ends = g.apply("cumsum", ends, axis=0)
+        rows = g.constant(np.arange(x.shape[0], dtype=np.int32)[:, None])
+        is_past_end = g.apply("cast", g.apply("ge", rows, ends), to=DType.I32)
+        groups = g.apply("sum", is_past_end, axes=(1,), keep_dim=False)
+    return g.apply("grouped_matmul", x, w, groups)
+
+
+def _head_count(
+    context: str, x: Tensor, head_dim: int, heads: int | None
+) -> int | None:
+    """Return the number of heads of that length; None for a single head.
+
+    Errors   ShapeError.
+    """
+    size = x.shape[-1] if x.rank else 0
+    count = size // head_dim if head_dim > 0 and size % head_dim == 0 else 0
+    if not count or heads not in (None, count):
+        heads_text = "" if heads is None else f" and num_heads={heads}"
+        raise ShapeError(
+            context,
+            f"head_dim={head_dim}{heads_text} for a last axis of {size} elements",
+            "head_dim must be >= 1 and divide the length of the last axis"
+            if heads is None
+            else "the last axis must have num_heads · head_dim elements",
+        )
+    return heads if count == 1 else count
+
+
+def _split_heads(g: Any, context: str, x: Tensor, heads: int) -> Tensor:
+    """Reshape [B, S, H·D] to [B, S, H, D]."""
+    if x.rank != 3 or heads < 1 or x.shape[2] % heads:
+        raise ShapeError(
+            context,
+            f"num_heads={heads} for {format_shape(x.shape)}",
+            "expected an array [batch, length, size] and a num_heads >= 1 that divides "
+            "the size",
+        )
+    shape: Sequence[int] = (*x.shape[:2], heads, x.shape[2] // heads)
+    return g.reshape(x, shape)  # type: ignore[no-any-return]
+
+
+def _position_angles(
+    g: Any,
+    context: str,
+    name: str,
+    table: Tensor,
+    positions: Tensor | None,
+    length: int,
+) -> Tensor:
+    """Return the rows of a table for the positions: [S, R/2] or [B, S, R/2]."""
+    if positions is None:
+        if table.rank == 2 and table.shape[0] > length:
+            return g.narrow(table, 0, 0, length)  # type: ignore[no-any-return]
+        return table
+    if table.rank != 2 or positions.rank not in (1, 2):
+        raise ShapeError(
+            context,
+            f"positions has shape {format_shape(positions.shape)}, {name} has shape "
+            f"{format_shape(table.shape)}",
+            "positions must be [length] or [batch, length], and cos and sin must have "
+            "rank 2 (one row per position)",
+        )
+    if positions.dtype is DType.I64:
+        positions = g.cast(positions, DType.I32)
+    return g.gather(table, positions)  # type: ignore[no-any-return]

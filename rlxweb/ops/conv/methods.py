@@ -1,0 +1,258 @@
+"""Builder methods for convolutions and pools, under PyTorch's names and arguments.
+
+Whoever needs other paddings at the two ends of an axis, ONNX's say, calls the op
+itself: `apply("conv", x, weight, pads=(…))`. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import signature
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+from rlxweb.core.errors import AttributeRefused, ShapeError
+from rlxweb.ir.op_methods import graph_method
+from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
+from rlxweb.ir.tensor import Tensor
+
+if TYPE_CHECKING:
+    from rlxweb.ir.graph import Graph
+
+SpatialSizes = int | Sequence[int]
+P = ParamSpec("P")
+
+
+def _fixed_rank_method(
+    generic_method: Callable[P, Tensor], rank: int
+) -> Callable[P, Tensor]:
+    """Return the method for one number of spatial axes, as PyTorch has one for each."""
+    name = f"{generic_method.__name__}{rank}d"
+
+    def method(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        x = kwargs.get("x", args[1] if len(args) > 1 else None)
+        if isinstance(x, Tensor) and x.rank != rank + 2:
+            raise ShapeError(
+                f"{name} of {format_shape(x.shape)}",
+                f"the array has rank {x.rank}",
+                f"expected rank {rank + 2}: a batch axis, a channel axis and "
+                f"{rank} spatial {'axis' if rank == 1 else 'axes'}",
+                "reshape a single image to [1, C, …]",
+            )
+        return generic_method(*args, **kwargs)
+
+    method.__name__, method.__qualname__ = name, f"Builder.{name}"
+    method.__doc__ = generic_method.__doc__
+    method.__dict__["__signature__"] = signature(generic_method)
+    return method
+
+
+def _add_channel_bias(g: Graph, convolved: Tensor, bias: Tensor | None) -> Tensor:
+    """Add a number to each channel, if there is a bias."""
+    if bias is None:
+        return convolved
+    if bias.shape != convolved.shape[1:2]:
+        raise ShapeError(
+            "bias of a convolution",
+            f"the bias has shape {format_shape(bias.shape)}",
+            f"expected shape {format_shape(convolved.shape[1:2])}, one number per "
+            "output channel",
+        )
+    ones = (1,) * (convolved.rank - 2)
+    return g.apply("add", convolved, g.reshape(bias, (*bias.shape, *ones)))
+
+
+@graph_method()
+def conv(
+    g: Graph,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: SpatialSizes = 1,
+    padding: SpatialSizes | str = 0,
+    dilation: SpatialSizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Convolve [N, C, …] with weights [M, C / groups, …]: [N, M, …].
+
+    padding   zeros at both ends of each axis, one number for all or one each;
+              "same": as many results as elements, with stride 1; "valid": none
+    Errors   ShapeError, AttributeRefused, DTypeError.
+    """
+    convolved = g.apply(
+        "conv",
+        x,
+        weight,
+        strides=stride,
+        dilations=dilation,
+        pads=_resolve_padding(x, weight, stride, padding, dilation),
+        groups=groups,
+    )
+    return _add_channel_bias(g, convolved, bias)
+
+
+@graph_method()
+def conv_transpose(
+    g: Graph,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: SpatialSizes = 1,
+    padding: SpatialSizes = 0,
+    output_padding: SpatialSizes = 0,
+    groups: int = 1,
+    dilation: SpatialSizes = 1,
+) -> Tensor:
+    """Return the transposed convolution of [N, C, …] with weights [C, M / groups,
+    …].
+
+    padding          results left out at both ends of each axis
+    output_padding   results more at the end of each axis
+    Errors   ShapeError, AttributeRefused, DTypeError.
+    """
+    convolved = g.apply(
+        "conv_transpose",
+        x,
+        weight,
+        strides=stride,
+        dilations=dilation,
+        pads=padding,
+        output_padding=output_padding,
+        groups=groups,
+    )
+    return _add_channel_bias(g, convolved, bias)
+
+
+@graph_method()
+def max_pool(
+    g: Graph,
+    x: Tensor,
+    kernel_size: SpatialSizes,
+    stride: SpatialSizes | None = None,
+    padding: SpatialSizes = 0,
+    dilation: SpatialSizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return the largest element of each window; the stride is the kernel size by
+    default.
+    """
+    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
+    return g.apply("max_pool", x, dilations=dilation, **attrs)
+
+
+@graph_method()
+def max_pool_indices(
+    g: Graph,
+    x: Tensor,
+    kernel_size: SpatialSizes,
+    stride: SpatialSizes | None = None,
+    padding: SpatialSizes = 0,
+    dilation: SpatialSizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return the indices of `max_pool`'s elements: i32, flat over the spatial axes
+    of an image.
+    """
+    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
+    return g.apply("max_pool_indices", x, dilations=dilation, **attrs)
+
+
+@graph_method()
+def avg_pool(
+    g: Graph,
+    x: Tensor,
+    kernel_size: SpatialSizes,
+    stride: SpatialSizes | None = None,
+    padding: SpatialSizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Return the mean of each window of [N, C, …], its padding zeros that count or
+    not.
+    """
+    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
+    return g.apply("avg_pool", x, count_include_pad=count_include_pad, **attrs)
+
+
+@graph_method()
+def lp_pool(
+    g: Graph,
+    x: Tensor,
+    norm_type: float,
+    kernel_size: SpatialSizes,
+    stride: SpatialSizes | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return (sum of |x|ᵖ)^(1/p) of each window of [N, C, …]; p is `norm_type`.
+
+    A window of zeros has slope 0, as in PyTorch.
+    """
+    attrs = _pool_attrs(kernel_size, stride, 0, ceil_mode)
+    return g.apply("lp_pool", x, p=norm_type, **attrs)
+
+
+graph_method("conv1d")(_fixed_rank_method(conv, 1))
+graph_method("conv2d")(_fixed_rank_method(conv, 2))
+graph_method("conv3d")(_fixed_rank_method(conv, 3))
+graph_method("conv_transpose1d")(_fixed_rank_method(conv_transpose, 1))
+graph_method("conv_transpose2d")(_fixed_rank_method(conv_transpose, 2))
+graph_method("conv_transpose3d")(_fixed_rank_method(conv_transpose, 3))
+graph_method("max_pool1d")(_fixed_rank_method(max_pool, 1))
+graph_method("max_pool2d")(_fixed_rank_method(max_pool, 2))
+graph_method("max_pool3d")(_fixed_rank_method(max_pool, 3))
+graph_method("avg_pool1d")(_fixed_rank_method(avg_pool, 1))
+graph_method("avg_pool2d")(_fixed_rank_method(avg_pool, 2))
+graph_method("avg_pool3d")(_fixed_rank_method(avg_pool, 3))
+graph_method("lp_pool1d")(_fixed_rank_method(lp_pool, 1))
+graph_method("lp_pool2d")(_fixed_rank_method(lp_pool, 2))
+graph_method("lp_pool3d")(_fixed_rank_method(lp_pool, 3))
+
+
+def _pool_attrs(
+    kernel: SpatialSizes,
+    stride: SpatialSizes | None,
+    padding: SpatialSizes,
+    ceil_mode: bool,
+) -> dict[str, Any]:
+    """Return the attributes of a pooling op; the stride is the kernel size by
+    default.
+    """
+    steps = kernel if stride is None else stride
+    return {"kernel": kernel, "strides": steps, "pads": padding, "ceil_mode": ceil_mode}
+
+
+def _resolve_padding(
+    x: Tensor,
+    weight: Tensor,
+    stride: SpatialSizes,
+    padding: SpatialSizes | str,
+    dilation: SpatialSizes,
+) -> SpatialSizes:
+    """Return the padding in numbers; PyTorch's words "same" and "valid" are
+    resolved.
+    """
+    if not isinstance(padding, str):
+        return padding
+    if padding not in ("same", "valid"):
+        raise AttributeRefused(
+            f"conv with padding={short_repr(padding)}",
+            "the padding is invalid",
+            "expected 'same', 'valid', one integer, or one integer per spatial axis",
+        )
+    if padding == "valid":
+        return 0
+    if any(step != 1 for step in as_tuple(stride) or ()):
+        raise AttributeRefused(
+            f"conv with padding='same' and stride={short_repr(stride)}",
+            "the result would be smaller than the input",
+            "padding='same' requires stride 1",
+            "pass the padding as numbers",
+        )
+    kernel = weight.shape[2:]
+    dilations = tuple(as_tuple(dilation) or ())
+    dilations = dilations * len(kernel) if len(dilations) == 1 else dilations
+    totals = [(k - 1) * d for k, d in zip(kernel, dilations, strict=False)]
+    fronts = [total // 2 for total in totals]
+    return (
+        *fronts,
+        *(total - front for total, front in zip(totals, fronts, strict=True)),
+    )
