@@ -289,10 +289,10 @@ COMPILING_PROGRAM = """
 import multiprocessing, threading
 import numpy as np
 import rlxweb as rlx
-from rlxweb.codegen import background_jit_cache
+from rlxweb.codegen import jit_cache
 
 # In the background too, the first use asks for a kernel.
-background_jit_cache.COMPILE_AFTER_S = 0.0
+jit_cache.COMPILE_AFTER_S = 0.0
 x = np.random.default_rng(0).standard_normal((64, 4000)).astype("f4")
 rlx.welch_peaks(x, nperseg=64, device="cpu")  # loads what it needs
 

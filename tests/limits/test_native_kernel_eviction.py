@@ -22,7 +22,7 @@ PRELUDE = r"""
 import gc, os, random, threading
 from ctypes import c_int64
 from functools import lru_cache
-from rlxweb.codegen import llvm_compiler, background_jit_cache
+from rlxweb.codegen import llvm_compiler, jit_cache
 from rlxweb.codegen.jit_cache import JitCache
 
 @lru_cache(None)
@@ -57,19 +57,19 @@ def test_kernel_cache_keeps_the_documented_number() -> None:
     """
     run_code("""
 held = cache.get_kernel(0)
-for number in range(background_jit_cache.MAX_KERNELS + 20):
+for number in range(jit_cache.MAX_KERNELS + 20):
     assert cache.get_kernel(number)(1) == number % 32 + 1
-assert codes() == background_jit_cache.MAX_KERNELS + 1, codes()
+assert codes() == jit_cache.MAX_KERNELS + 1, codes()
 assert held(1) == 1
 assert cache.get_kernel(5)(1) == 6  # which was dropped meanwhile
 del held
-assert codes() == background_jit_cache.MAX_KERNELS
+assert codes() == jit_cache.MAX_KERNELS
 """)
 
 
 def test_threads_can_call_kernels_evicted_meanwhile() -> None:
     run_code("""
-background_jit_cache.MAX_KERNELS = 4
+jit_cache.MAX_KERNELS = 4
 cache, wrong = JitCache(function, lambda: "wait"), []
 
 def work(seed):
@@ -105,7 +105,7 @@ def estimate(n):
     text = WelchKernel(n, nbytes, "float", "constant", "float", 1).llvm_ir()
     return llvm_compiler.LoadedCode(llvm_compiler.compile_object(text))
 
-background_jit_cache.MAX_KERNELS = 4
+jit_cache.MAX_KERNELS = 4
 cache = JitCache(estimate, lambda: "wait")
 for n in range(60, 68, 2):
     assert cache.get_kernel(n)

@@ -48,7 +48,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: BuildArtifacts) -> 
     folders.
     """
     name = f"rlxweb-{PROJECT['version']}.dist-info"
-    suffixes = (".py", ".js", ".wgsl", "py.typed")
+    suffixes = (".py", ".pyi", ".js", ".wgsl", "py.typed")
     page_suffixes = (".css", ".html", ".mjs", ".d.ts", ".svg", "known-failures.toml")
     page_folders = ("export", "live/page", "export/site", "plot/page_parts", "smoke")
     page_prefixes = tuple(f"rlxweb/{folder}/" for folder in page_folders)

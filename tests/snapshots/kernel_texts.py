@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlxweb.codegen import jit_cache as code_disk_cache
-from rlxweb.codegen import llvm_compiler, native_thread_pool
+from rlxweb.codegen import jit_cache, llvm_compiler, native_thread_pool
 from rlxweb.codegen import native_elementwise as cpu_native_elementwise
 from rlxweb.codegen.elementwise_wasm import region_module
 from rlxweb.codegen.llvm_builder import TYPE_NBYTES
@@ -206,7 +205,7 @@ def _compile_everything() -> Iterator[list[str]]:
     LLVM leaves the code as it is, for time: its text is written before.
     """
     texts: list[str] = []
-    processor, file_name = llvm_compiler.host_cpu, code_disk_cache.code_file_name
+    processor, file_name = llvm_compiler.host_cpu, jit_cache.code_file_name
     object_code = llvm_compiler.compile_object
     fixed_cpu = replace(processor(), vector_nbytes=VECTOR_NBYTES)
     gates = (cpu_native_program, "MIN_STEPS", 0), (cpu_native_matmul, "MIN_WORK", 1)
@@ -231,7 +230,7 @@ def _compile_everything() -> Iterator[list[str]]:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         os.environ.update(RLX_FAST="wait", RLX_CACHE_DIR=folder)
-        llvm_compiler.host_cpu, code_disk_cache.code_file_name = (
+        llvm_compiler.host_cpu, jit_cache.code_file_name = (
             lambda: fixed_cpu,
             record_text,
         )
@@ -241,7 +240,7 @@ def _compile_everything() -> Iterator[list[str]]:
         try:
             yield texts
         finally:
-            llvm_compiler.host_cpu, code_disk_cache.code_file_name = (
+            llvm_compiler.host_cpu, jit_cache.code_file_name = (
                 processor,
                 file_name,
             )

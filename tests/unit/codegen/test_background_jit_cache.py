@@ -7,8 +7,7 @@ from collections.abc import Hashable
 
 import pytest
 
-from rlxweb.codegen import jit_cache as background_jit_cache
-from rlxweb.codegen import llvm_compiler
+from rlxweb.codegen import jit_cache, llvm_compiler
 from rlxweb.codegen.jit_cache import (
     COMPILE_AFTER_S,
     COMPILING,
@@ -123,7 +122,7 @@ def test_a_process_without_threads_uses_the_fallback(
             raise RuntimeError("can't start new thread")
 
     harness = JitCacheHarness()
-    monkeypatch.setattr(background_jit_cache.threading, "Thread", NoThread)
+    monkeypatch.setattr(jit_cache.threading, "Thread", NoThread)
     harness.cache.record_fallback_time("a", 1.0)
     assert harness.cache.missing_reason("a") == NOT_COMPILED
     monkeypatch.undo()
@@ -174,7 +173,7 @@ def test_kernels_are_bounded_by_number_and_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The least recently used kernel is evicted, and compiled again on request."""
-    monkeypatch.setattr(background_jit_cache, "MAX_KERNELS", 3)
+    monkeypatch.setattr(jit_cache, "MAX_KERNELS", 3)
     harness = JitCacheHarness("wait")
     for key in ("a", "b", "c", "a", "d"):
         assert harness.cache.get_kernel(key) == f"kernel of {key}"
@@ -184,7 +183,7 @@ def test_kernels_are_bounded_by_number_and_size(
     assert harness.cache.missing_reason("b") == NOT_COMPILED
     assert harness.cache.compile_now("b") == "kernel of b"
     assert (harness.compiled, harness.cache.change_count) == ([*"abcdb"], changes + 1)
-    monkeypatch.setattr(background_jit_cache, "MAX_KERNEL_NBYTES", 10)
+    monkeypatch.setattr(jit_cache, "MAX_KERNEL_NBYTES", 10)
     heavy: JitCache[str] = JitCache(str, lambda: "wait", len)
     for key in ("four", "five", "six"):
         heavy.compile_now(key)
@@ -203,7 +202,7 @@ def test_hundreds_of_sizes_compile_each_kernel_once() -> None:
 
 def test_records_of_kernels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Records of kernels that fail, or are not yet profitable, are bounded."""
-    monkeypatch.setattr(background_jit_cache, "_MAX_NOTES", 5)
+    monkeypatch.setattr(jit_cache, "_MAX_NOTES", 5)
 
     def fail_to_compile(key: Hashable) -> str:
         raise DeviceError("compile it", "the code is wrong")

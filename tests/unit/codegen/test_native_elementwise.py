@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
-from rlxweb.codegen import jit_cache as background_jit_cache
+from rlxweb.codegen import jit_cache
 from rlxweb.codegen.elementwise_llvm import VALUE_KINDS, region_text
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.codegen.native_calls import array_address
@@ -296,7 +296,7 @@ def test_any_chain_matches_numpy(
 def test_numpy_runs_until_code_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large region runs in NumPy until its background compilation has finished."""
     monkeypatch.setenv("RLX_FAST", "background")
-    monkeypatch.setattr(background_jit_cache, "COMPILE_AFTER_S", 0.0)
+    monkeypatch.setattr(jit_cache, "COMPILE_AFTER_S", 0.0)
     region_kernels._kernels.clear()
     graph = Graph("two")
     x = graph.input("x", (1 << 18,))

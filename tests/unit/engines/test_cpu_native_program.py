@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-from rlxweb.codegen import jit_cache as background_jit_cache
+from rlxweb.codegen import jit_cache
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object
 from rlxweb.codegen.llvm_native_program import product_tiles, program_llvm_ir
 from rlxweb.codegen.native_elementwise import region_kernels
@@ -371,7 +371,7 @@ def test_steps_run_one_by_one_until_code_is_compiled(
     rng: np.random.Generator,
 ) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
-    monkeypatch.setattr(background_jit_cache, "COMPILE_AFTER_S", 0.0)
+    monkeypatch.setattr(jit_cache, "COMPILE_AFTER_S", 0.0)
     for cache in (native_program_kernels, region_kernels):
         cache._kernels.clear()
     prepared_graph = PreparedCpuGraph(

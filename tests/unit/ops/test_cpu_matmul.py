@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlxweb.codegen import jit_cache as background_jit_cache
+from rlxweb.codegen import jit_cache
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.codegen.native_calls import ParallelNativeFunction
 from rlxweb.codegen.native_elementwise import region_kernels
@@ -228,7 +228,7 @@ def test_blas_runs_until_code_is_compiled(
     monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
-    monkeypatch.setattr(background_jit_cache, "COMPILE_AFTER_S", 0.0)
+    monkeypatch.setattr(jit_cache, "COMPILE_AFTER_S", 0.0)
     for cache in (matmul_kernels, region_kernels):
         cache._kernels.clear()
     graph = Graph("later")

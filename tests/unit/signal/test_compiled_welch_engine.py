@@ -14,7 +14,7 @@ import rlxweb as rlx
 from rlxweb.batch import recording_analysis
 from rlxweb.batch.recording_analysis import analyse_file
 from rlxweb.batch.settings import Settings
-from rlxweb.codegen import jit_cache as background_jit_cache
+from rlxweb.codegen import jit_cache
 from rlxweb.engines.protocol import CPU_ENGINE
 from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.signal.compiled_welch_engine import ENGINE_NAME
@@ -35,14 +35,14 @@ def test_numpy_serves_until_a_kernel_is_compiled(
 ) -> None:
     """The decision names the engine before and after; the numbers are the same."""
     monkeypatch.setenv("RLX_FAST", "background")
-    monkeypatch.setattr(background_jit_cache, "COMPILE_AFTER_S", 0.0)
+    monkeypatch.setattr(jit_cache, "COMPILE_AFTER_S", 0.0)
     welch_kernels._kernels.clear()
     first = rlx.welch_peaks(X, 100, nperseg=222, device="cpu")
     assert first.engine.startswith("NumPy")
     waits = {
         c.how: c.blocker for c in first.decision.candidates if c.strategy == "fast"
     }
-    assert waits == {"host": "", "compiled": background_jit_cache.NOT_COMPILED}
+    assert waits == {"host": "", "compiled": jit_cache.NOT_COMPILED}
     welch_kernels.wait_until_idle(60)
     second = rlx.welch_peaks(X, 100, nperseg=222, device="cpu")
     assert second.engine == ENGINE_NAME
@@ -184,8 +184,8 @@ def test_an_interpreter_may_end_while_a_kernel_compiles() -> None:
     """An interpreter ends while a kernel compiles, without a hang or a crash."""
     code = WELCH_PROGRAM + (
         "import sys, time\n"
-        "from rlxweb.codegen import background_jit_cache\n"
-        "background_jit_cache.COMPILE_AFTER_S = 0\n"
+        "from rlxweb.codegen import jit_cache\n"
+        "jit_cache.COMPILE_AFTER_S = 0\n"
         "for n in range(40, 46): rlx.welch_peaks(x, 256, nperseg=n, device='cpu')\n"
         "time.sleep(float(sys.argv[1]))\n"
     )
@@ -203,8 +203,8 @@ def test_fork_computes_at_any_compile_state() -> None:
     code = WELCH_PROGRAM + (
         "import os, time\n"
         "from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels\n"
-        "from rlxweb.codegen import background_jit_cache\n"
-        "background_jit_cache.COMPILE_AFTER_S = 0\n"
+        "from rlxweb.codegen import jit_cache\n"
+        "jit_cache.COMPILE_AFTER_S = 0\n"
         "big = np.tile(x, (8, 1))\n"
         "def child(n, data):\n"
         "    want = rlx.welch_peaks(data, 256, nperseg=n, device='cpu')\n"
