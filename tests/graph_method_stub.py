@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from inspect import Parameter, Signature
@@ -121,3 +123,4 @@ def _parameter_text(parameter: Parameter) -> str:
 
 if __name__ == "__main__":
     STUB_FILE.write_text(stub_text(), encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "ruff", "format", STUB_FILE], check=True)

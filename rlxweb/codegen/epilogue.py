@@ -1,8 +1,8 @@
 """Epilogues: elementwise work fused into the kernel that stores the values, such as a
 dense layer in one dispatch.
 
-The nodes after a product or a reduction become a Finish, and a recipe whose calls say
-that they take one gets it put in. Nothing is written to memory in between, and the
+The nodes after a product or a reduction become an Epilogue, and a plan whose dispatches
+say that they take one gets it put in. Nothing is written to memory in between, and the
 answer is the same to the bit: the region would have loaded what the kernel stored.
 """
 

@@ -16,7 +16,7 @@ from rlxweb.ir.op import Types
 # --- Autotuning results: measured kernel variants of an op, as a calibration stores
 # them
 #
-# Plain data, and which race tells most about a job. Knows no device and no recipe.
+# Plain data, and which race tells most about a job. Knows no device and no plan.
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class BufferRef:
     """The buffer of an access: an input or the output of the op, or one of the plan's
     own.
 
-    kind   "in" | "out" | "scratch" (written then read inside the recipe) | "table"
+    kind   "in" | "out" | "scratch" (written then read inside the plan) | "table"
     """
 
     kind: Literal["in", "out", "scratch", "table"]
@@ -193,10 +193,9 @@ class KernelDispatch:
                drivers silently end loops at a total; see
                `codegen/dispatch_splitting.py`
     needs_whole_tiles  pieces are of whole tiles: the shader counts them, not elements
-    epilogue_site  where a Finish can be put, if anywhere: every element of the output
-                   is
-               stored once, at its dense number ("stores"), or the shader calls
-               `finish_tile` when it has stored its own ("tile")
+    epilogue_site  where an Epilogue can be put, if anywhere: every element of the
+                   output is stored once, at its dense number ("stores"), or the shader
+                   calls `finish_tile` when it has stored its own ("tile")
     epilogue   what is put there
     is_in_bounds  its loops end and every index, of workgroup memory too, stays inside,
                whatever the data is: GPUs may compile it without checks
@@ -278,10 +277,10 @@ shader does not support them.
 class Kernel:
     """A hand-written shader. Inputs arrive dense (row-major, offset 0).
 
-    fallback   what to do on a device whose limits the recipe's whole axes break
+    fallback   what to do on a device whose limits the plan's whole axes break
     transposable_inputs  inputs that may lie with their last two axes exchanged, by
-                         position; the
-               recipe is told by attrs[TURNED], a flag for each operand
+                         position; the plan is told by attrs[TRANSPOSED_ATTR], a flag
+                         for each operand
     reduction  it reduces its operand over attrs["axes"], so: several of them and what
                is elementwise around them may be one step
     """

@@ -64,6 +64,18 @@ def as_bool(graph: Any, x: Tensor) -> Tensor:
     return node
 
 
+def upcast_half(x: Tensor) -> Tensor:
+    """Cast f16 to f32, as its squares and sums may exceed its range; leave other
+    dtypes.
+    """
+    return x.cast(DType.F32) if x.dtype is DType.F16 else x
+
+
+def cast_like(x: Tensor, like: Tensor) -> Tensor:
+    """Cast x to the dtype of `like`."""
+    return x if x.dtype is like.dtype else x.cast(like.dtype)
+
+
 def add_logical(graph: Any, op: str, *operands: Tensor) -> Tensor:
     """Add a logical op; numbers count as true where they are not 0."""
     with op_context(op, *operands):

@@ -41,7 +41,9 @@ class KernelVariant:
              arrays  (input types, output type, attrs) → function (attrs, *arrays) →
                      array, the reference's within the op's tolerance
              native program  (builder, node) adds the op to a program of small steps
-    gate     (input types, output type, attrs) → may it be taken; None: always
+    gate     (input types, output type, attrs) → may it be taken; None: always. A gate
+             says where the kernel is worth its while: past it the result must still be
+             right, as tests open the gate to every float type
     feature  of the device that it uses, by the name of the port; None: none
     """
 
@@ -84,11 +86,10 @@ class KernelTable:
         """Return the variants of an op whose feature a device has; all without
         `features`.
         """
-        return tuple(
-            variant
-            for variant in self._by_op.get(op, ())
-            if variant.is_supported(features)
-        )
+        variants = self._by_op.get(op, ())
+        if features is None or not variants:
+            return variants
+        return tuple(v for v in variants if v.is_supported(features))
 
     def with_name(
         self, name: str, features: frozenset[str] | None = None

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,8 @@ class FuzzWorker:
         self._process.kill()
         self._process.wait(timeout=30)
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # a request that a dead worker never read
+            self._process.stdin.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _exit_code(self) -> int | None:

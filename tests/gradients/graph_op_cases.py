@@ -2,7 +2,7 @@
 method.
 
 A record's twin is its own reference, which JAX differentiates; functions of elements
-have JAX's own, whose corners are not written as ours are. Names are those of
+may have JAX's own, whose corners are not written as ours are. Names are those of
 `rlxweb.nn`.
 """
 
@@ -113,6 +113,11 @@ NUMPY_NAMES = {
     where""".split()
 }
 """Elementwise functions that NumPy has too: their cases are those under NumPy's names.
+"""
+ELEMENTWISE_NAMES = frozenset(ELEMENTWISE) | frozenset(NUMPY_NAMES)
+"""Elementwise functions whose cases are at every special value.
+
+A further op is compared with its own reference on a sample.
 """
 
 
@@ -399,7 +404,9 @@ def smallest_samples(op: Op) -> list[Sample]:
 
 
 def op_case(jax: Any, op: Op, sample: Sample) -> DerivativeCase:
-    """Return the case of an op: its sample with zeros, with ties, and as it is."""
+    """Return the case of an op: its sample as it is, and unless it is elementwise, with
+    zeros and with ties.
+    """
     arrays = sample.draw(0)
     floats = [n for n, operand in enumerate(arrays) if operand.dtype.kind == "f"]
     types = tuple(TensorType(operand.shape, operand.dtype) for operand in sample.inputs)
@@ -429,6 +436,8 @@ def op_case(jax: Any, op: Op, sample: Sample) -> DerivativeCase:
         "ties": transform_floats(np.round),
         "plain": transform_floats(np.copy),
     }
+    if op.has_trait("elementwise"):  # its domain may have neither zeros nor ties
+        labeled_points = {"plain": labeled_points["plain"]}
     return DerivativeCase(ours, theirs, labeled_points, atol=CANCELLATION_ATOL)
 
 

@@ -1,4 +1,4 @@
-"""Builder methods for convolutions and pools, under PyTorch's names and arguments.
+"""Builder methods for convolutions, under PyTorch's names and arguments.
 
 Whoever needs other paddings at the two ends of an axis, ONNX's say, calls the op
 itself: `apply("conv", x, weight, pads=(…))`. Nothing is computed here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import graph_method
@@ -22,7 +22,7 @@ SpatialSizes = int | Sequence[int]
 P = ParamSpec("P")
 
 
-def _fixed_rank_method(
+def fixed_rank_method(
     generic_method: Callable[P, Tensor], rank: int
 ) -> Callable[P, Tensor]:
     """Return the method for one number of spatial axes, as PyTorch has one for each."""
@@ -40,7 +40,7 @@ def _fixed_rank_method(
             )
         return generic_method(*args, **kwargs)
 
-    method.__name__, method.__qualname__ = name, f"Builder.{name}"
+    method.__name__, method.__qualname__ = name, f"Graph.{name}"
     method.__doc__ = generic_method.__doc__
     method.__dict__["__signature__"] = signature(generic_method)
     return method
@@ -122,102 +122,12 @@ def conv_transpose(
     return _add_channel_bias(g, convolved, bias)
 
 
-@graph_method()
-def max_pool(
-    g: Graph,
-    x: Tensor,
-    kernel_size: SpatialSizes,
-    stride: SpatialSizes | None = None,
-    padding: SpatialSizes = 0,
-    dilation: SpatialSizes = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return the largest element of each window; the stride is the kernel size by
-    default.
-    """
-    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
-    return g.apply("max_pool", x, dilations=dilation, **attrs)
-
-
-@graph_method()
-def max_pool_indices(
-    g: Graph,
-    x: Tensor,
-    kernel_size: SpatialSizes,
-    stride: SpatialSizes | None = None,
-    padding: SpatialSizes = 0,
-    dilation: SpatialSizes = 1,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return the indices of `max_pool`'s elements: i32, flat over the spatial axes
-    of an image.
-    """
-    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
-    return g.apply("max_pool_indices", x, dilations=dilation, **attrs)
-
-
-@graph_method()
-def avg_pool(
-    g: Graph,
-    x: Tensor,
-    kernel_size: SpatialSizes,
-    stride: SpatialSizes | None = None,
-    padding: SpatialSizes = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """Return the mean of each window of [N, C, …], its padding zeros that count or
-    not.
-    """
-    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
-    return g.apply("avg_pool", x, count_include_pad=count_include_pad, **attrs)
-
-
-@graph_method()
-def lp_pool(
-    g: Graph,
-    x: Tensor,
-    norm_type: float,
-    kernel_size: SpatialSizes,
-    stride: SpatialSizes | None = None,
-    ceil_mode: bool = False,
-) -> Tensor:
-    """Return (sum of |x|ᵖ)^(1/p) of each window of [N, C, …]; p is `norm_type`.
-
-    A window of zeros has slope 0, as in PyTorch.
-    """
-    attrs = _pool_attrs(kernel_size, stride, 0, ceil_mode)
-    return g.apply("lp_pool", x, p=norm_type, **attrs)
-
-
-graph_method("conv1d")(_fixed_rank_method(conv, 1))
-graph_method("conv2d")(_fixed_rank_method(conv, 2))
-graph_method("conv3d")(_fixed_rank_method(conv, 3))
-graph_method("conv_transpose1d")(_fixed_rank_method(conv_transpose, 1))
-graph_method("conv_transpose2d")(_fixed_rank_method(conv_transpose, 2))
-graph_method("conv_transpose3d")(_fixed_rank_method(conv_transpose, 3))
-graph_method("max_pool1d")(_fixed_rank_method(max_pool, 1))
-graph_method("max_pool2d")(_fixed_rank_method(max_pool, 2))
-graph_method("max_pool3d")(_fixed_rank_method(max_pool, 3))
-graph_method("avg_pool1d")(_fixed_rank_method(avg_pool, 1))
-graph_method("avg_pool2d")(_fixed_rank_method(avg_pool, 2))
-graph_method("avg_pool3d")(_fixed_rank_method(avg_pool, 3))
-graph_method("lp_pool1d")(_fixed_rank_method(lp_pool, 1))
-graph_method("lp_pool2d")(_fixed_rank_method(lp_pool, 2))
-graph_method("lp_pool3d")(_fixed_rank_method(lp_pool, 3))
-
-
-def _pool_attrs(
-    kernel: SpatialSizes,
-    stride: SpatialSizes | None,
-    padding: SpatialSizes,
-    ceil_mode: bool,
-) -> dict[str, Any]:
-    """Return the attributes of a pooling op; the stride is the kernel size by
-    default.
-    """
-    steps = kernel if stride is None else stride
-    return {"kernel": kernel, "strides": steps, "pads": padding, "ceil_mode": ceil_mode}
+graph_method("conv1d")(fixed_rank_method(conv, 1))
+graph_method("conv2d")(fixed_rank_method(conv, 2))
+graph_method("conv3d")(fixed_rank_method(conv, 3))
+graph_method("conv_transpose1d")(fixed_rank_method(conv_transpose, 1))
+graph_method("conv_transpose2d")(fixed_rank_method(conv_transpose, 2))
+graph_method("conv_transpose3d")(fixed_rank_method(conv_transpose, 3))
 
 
 def _resolve_padding(

@@ -206,7 +206,7 @@ class PaddedInput(NamedTuple):
     """Input of the windows on a device, and the dispatches that pad it.
 
     extents   of the three spatial axes there
-    scratch   the temporary that it lies in, number 0 of the recipe, if any
+    scratch   the temporary that it lies in, number 0 of the plan, if any
     tables    what its calls read besides
     """
 
@@ -228,7 +228,7 @@ def plan_padding(
     """Return operand 0 [lead, three spatial axes] as the windows read it, padded with
     `fill`.
 
-    first_table  the number of its first table in the recipe
+    first_table  the number of its first table in the plan
     """
     if windows.is_inside:
         return PaddedInput(BufferRef("in"), windows.spatial_shape)

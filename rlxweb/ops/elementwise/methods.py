@@ -23,11 +23,6 @@ def _add_binary(g: Graph, op: str, x: TensorLike, y: TensorLike) -> Tensor:
     return g.apply(op, *g._pair(x, y))
 
 
-def _as_bool(g: Graph, x: Tensor) -> Tensor:
-    """Return a bool tensor that is true where x is not 0."""
-    return x if x.dtype is DType.BOOL else g.apply("cast", x, to=DType.BOOL)
-
-
 @graph_method()
 def log10(g: Graph, x: Tensor) -> Tensor:
     """Return the logarithm to base 10."""

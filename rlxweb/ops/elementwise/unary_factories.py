@@ -147,8 +147,7 @@ def smooth_function_op(
     function   xp's own of that name when left out
     slope      its derivative: (graph, x, result, **attrs) → tensor
     flops_per_element  arithmetic of one element, roughly: what NumPy spends on it in
-                       units of
-               an addition
+                       units of an addition
     """
     return Op(
         name=name,

@@ -2,7 +2,7 @@
 FFT kernels share.
 
 `ComplexRowLayout` says where complex rows lie in an operand (block, interleaved, real),
-`RowPlanBuilder` collects calls, scratch and tables. The three recipes (complex, real,
+`RowPlanBuilder` collects calls, scratch and tables. The three plans (complex, real,
 inverse real) and Bluestein's detour are written once over `SmoothTransform`, the part
 that differs: Stockham passes through global memory here, single-dispatch kernels in
 `wgsl_variants.py`.

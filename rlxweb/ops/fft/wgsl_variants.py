@@ -4,8 +4,8 @@ group   one workgroup shares a row in workgroup memory, one dispatch
 in_place_passes  unrolled Stockham passes through global memory: rows too long for that
 
 Each is a `SmoothTransform` of `rlxweb.ops.fft.wgsl`, so real rows, inverses and
-Bluestein's lengths come with it. A recipe is None when the row does not suit; the
-declared recipe, and after it the composition, then serve.
+Bluestein's lengths come with it. A plan is None when the row does not suit; the
+declared plan, and after it the composition, then serve.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def plan_index_map(
     without a table.
 
     target   where the result lies
-    first_table  the number of the first table, among those of a recipe that has others
+    first_table  the number of the first table, among those of a plan that has others
     """
     merged_axes = _merge_axes(shape, tables)
     out_shape = [merged_axis.out_size for merged_axis in merged_axes]

@@ -1,7 +1,7 @@
 """Alternative padding kernels without tables, where images fit a binding: four
 neighbours a lane.
 
-The recipe of a padding op, and of ops that pad for themselves, puts the array into its
+The plan of a padding op, and of ops that pad for themselves, puts the array into its
 middle by a table for each axis, and every axis may be cut; here an image is never cut.
 Deleting it changes no result.
 """

@@ -1,7 +1,7 @@
 """Matrix products: matmul, and matmul with bias and activation in one op.
 
 Batch dimensions broadcast, operands have one dtype, integers wrap. A product of f16 is
-summed in f32. The recipe is a box over up to three batch axes, rows, columns and a
+summed in f32. The plan is a box over up to three batch axes, rows, columns and a
 serial sum axis, so every product can be cut to any device. No device is known here.
 """
 

@@ -1,6 +1,6 @@
 """Alternative matmul kernels, for adapters on which they are faster.
 
-Each takes the op's own recipe and swaps the shader and the tile, so that axes, strides
+Each takes the op's own plan and swaps the shader and the tile, so that axes, strides
 and offsets are worked out in one place. A variant answers None when the product is not
 one for it. Deleting any of them changes no result.
 """

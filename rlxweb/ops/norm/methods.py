@@ -1,4 +1,5 @@
-"""Builder methods for normalizations, over the ops `layer_norm` and `rms_norm`.
+"""Builder methods for softmax and for normalizations, over `layer_norm` and
+`rms_norm`.
 
 Lines of several axes are laid out as one; those of images, groups and channels too, and
 what is multiplied and added after is elementwise and joins the step of whatever is next
@@ -11,19 +12,49 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from rlxweb.core.errors import AttributeRefused, ShapeError
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.op_methods import graph_method
+from rlxweb.ir.op_methods import (
+    builder_method,
+    cast_like,
+    graph_method,
+    upcast_half,
+)
 from rlxweb.ir.shape_arithmetic import (
     Shape,
     as_tuple,
     broadcast,
     format_shape,
+    normalize_axis,
     normalize_sorted_axes,
 )
 from rlxweb.ir.tensor import Axes, Tensor
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
+
+
+def _add_softmax(g: Graph, op: str, x: Tensor, axis: int = -1) -> Tensor:
+    """Add the softmax-like `op` along an axis."""
+    return g.apply(op, x, axis=axis)
+
+
+graph_method("softmax")(builder_method("softmax", _add_softmax))
+graph_method("log_softmax")(builder_method("log_softmax", _add_softmax))
+
+
+@graph_method()
+def hardmax(g: Graph, x: Tensor, axis: int = -1) -> Tensor:
+    """Return 1 at the largest element of an axis, the first of equal ones, and 0
+    elsewhere.
+    """
+    first_maximum = g.argmax(x, axis, keepdims=True)
+    return _axis_indices(g, x, axis).eq(first_maximum).cast(x.dtype)
+
+
+def _axis_indices(g: Graph, x: Tensor, axis: int) -> Tensor:
+    """Return the indices 0, 1 … along an axis of x, shaped to broadcast with x."""
+    normalized_axis, shape = normalize_axis(axis, x.rank), [1] * x.rank
+    shape[normalized_axis] = x.shape[normalized_axis]
+    return g.arange(x.shape[normalized_axis]).reshape(shape)
 
 
 @graph_method()
@@ -133,8 +164,8 @@ def inv_std(g: Graph, x: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
     """Return 1 / sqrt(variance + eps) along axes, which are kept with one element
     each.
     """
-    _, variance = _moments(g, _upcast_f16(g, x), tuple(as_tuple(axis) or ()))
-    return _cast_like(g, g.apply("rsqrt", variance + eps), x)
+    _, variance = _moments(g, upcast_half(x), tuple(as_tuple(axis) or ()))
+    return cast_like(g.apply("rsqrt", variance + eps), x)
 
 
 def _moments(g: Graph, x: Tensor, axes: Shape) -> tuple[Tensor, Tensor]:
@@ -142,17 +173,6 @@ def _moments(g: Graph, x: Tensor, axes: Shape) -> tuple[Tensor, Tensor]:
     mean = g.apply("mean", x, axes=axes, keep_dim=True)
     deviation = x - mean
     return mean, g.apply("mean", deviation * deviation, axes=axes, keep_dim=True)
-
-
-def _upcast_f16(g: Graph, x: Tensor) -> Tensor:
-    """Cast f16 to f32, because squares may overflow f16."""
-    return g.apply("cast", x, to=DType.F32) if x.dtype is DType.F16 else x
-
-
-def _cast_like(g: Graph, x: Tensor, like: Tensor) -> Tensor:
-    if x.dtype is like.dtype:
-        return x
-    return g.apply("cast", x, to=like.dtype)
 
 
 @graph_method()
@@ -185,8 +205,8 @@ def batch_statistics(g: Graph, x: Tensor) -> tuple[Tensor, Tensor]:
     """
     axes = tuple(a for a in range(x.rank) if a != 1)
     mean, variance = (
-        _cast_like(g, _reshape_if_needed(g, moment, x.shape[1:2]), x)
-        for moment in _moments(g, _upcast_f16(g, x), axes)
+        cast_like(_reshape_if_needed(g, moment, x.shape[1:2]), x)
+        for moment in _moments(g, upcast_half(x), axes)
     )
     return mean, variance
 
@@ -282,7 +302,7 @@ def local_response_norm(
             "least rank 3",
         )
     n, c = x.shape[:2]
-    upcast = _upcast_f16(g, x)
+    upcast = upcast_half(x)
     square = _reshape_if_needed(g, upcast * upcast, (n, 1, c, prod(x.shape[2:])))
     pads = (front, 0, size - 1 - front, 0)
     sums = g.apply("sum_pool", square, kernel=(size, 1), pads=pads)
@@ -291,7 +311,7 @@ def local_response_norm(
         _reshape_if_needed(g, sums, x.shape) * (alpha / size) + k,
         g.constant(beta, upcast.dtype),
     )
-    return _cast_like(g, result, x)
+    return cast_like(result, x)
 
 
 @graph_method()
@@ -308,7 +328,7 @@ def normalize(
     if not p > 0:
         context = f"normalize {format_shape(x.shape)}"
         raise AttributeRefused(context, f"p={p}", "p must be > 0; infinity is allowed")
-    upcast = _upcast_f16(g, x)
+    upcast = upcast_half(x)
     norm = g.norm(upcast, p, axis, keep_dim=True)
     result = upcast / g.apply("maximum", norm, g.constant(eps, upcast.dtype))
-    return _cast_like(g, result, x)
+    return cast_like(result, x)

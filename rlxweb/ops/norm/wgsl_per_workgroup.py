@@ -1,7 +1,7 @@
 """Alternative kernels of softmax, layer_norm and rms_norm with a whole workgroup per
 row.
 
-Neighbouring invocations read neighbouring elements. It takes the op's own recipe and
+Neighbouring invocations read neighbouring elements. It takes the op's own plan and
 swaps the shader, so that strides are worked out in one place. Deleting it changes no
 result.
 """

@@ -1,7 +1,7 @@
-"""Builder methods that scatter windows back into images: fold and max_unpool.
+"""Builder methods for pools, and for windows scattered back into images.
 
-Both are scatters into zeros, under PyTorch's names and arguments. Nothing is computed
-here.
+They have PyTorch's names and arguments. Fold and max_unpool are scatters into zeros.
+Nothing is computed here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,102 @@ from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.conv.methods import SpatialSizes
+from rlxweb.ops.conv.methods import SpatialSizes, fixed_rank_method
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
+
+
+@graph_method()
+def max_pool(
+    g: Graph,
+    x: Tensor,
+    kernel_size: SpatialSizes,
+    stride: SpatialSizes | None = None,
+    padding: SpatialSizes = 0,
+    dilation: SpatialSizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return the largest element of each window; the stride is the kernel size by
+    default.
+    """
+    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
+    return g.apply("max_pool", x, dilations=dilation, **attrs)
+
+
+@graph_method()
+def max_pool_indices(
+    g: Graph,
+    x: Tensor,
+    kernel_size: SpatialSizes,
+    stride: SpatialSizes | None = None,
+    padding: SpatialSizes = 0,
+    dilation: SpatialSizes = 1,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return the indices of `max_pool`'s elements: i32, flat over the spatial axes
+    of an image.
+    """
+    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
+    return g.apply("max_pool_indices", x, dilations=dilation, **attrs)
+
+
+@graph_method()
+def avg_pool(
+    g: Graph,
+    x: Tensor,
+    kernel_size: SpatialSizes,
+    stride: SpatialSizes | None = None,
+    padding: SpatialSizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Tensor:
+    """Return the mean of each window of [N, C, …], its padding zeros that count or
+    not.
+    """
+    attrs = _pool_attrs(kernel_size, stride, padding, ceil_mode)
+    return g.apply("avg_pool", x, count_include_pad=count_include_pad, **attrs)
+
+
+@graph_method()
+def lp_pool(
+    g: Graph,
+    x: Tensor,
+    norm_type: float,
+    kernel_size: SpatialSizes,
+    stride: SpatialSizes | None = None,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Return (sum of |x|ᵖ)^(1/p) of each window of [N, C, …]; p is `norm_type`.
+
+    A window of zeros has slope 0, as in PyTorch.
+    """
+    attrs = _pool_attrs(kernel_size, stride, 0, ceil_mode)
+    return g.apply("lp_pool", x, p=norm_type, **attrs)
+
+
+graph_method("max_pool1d")(fixed_rank_method(max_pool, 1))
+graph_method("max_pool2d")(fixed_rank_method(max_pool, 2))
+graph_method("max_pool3d")(fixed_rank_method(max_pool, 3))
+graph_method("avg_pool1d")(fixed_rank_method(avg_pool, 1))
+graph_method("avg_pool2d")(fixed_rank_method(avg_pool, 2))
+graph_method("avg_pool3d")(fixed_rank_method(avg_pool, 3))
+graph_method("lp_pool1d")(fixed_rank_method(lp_pool, 1))
+graph_method("lp_pool2d")(fixed_rank_method(lp_pool, 2))
+graph_method("lp_pool3d")(fixed_rank_method(lp_pool, 3))
+
+
+def _pool_attrs(
+    kernel: SpatialSizes,
+    stride: SpatialSizes | None,
+    padding: SpatialSizes,
+    ceil_mode: bool,
+) -> dict[str, Any]:
+    """Return the attributes of a pooling op; the stride is the kernel size by
+    default.
+    """
+    steps = kernel if stride is None else stride
+    return {"kernel": kernel, "strides": steps, "pads": padding, "ceil_mode": ceil_mode}
 
 
 @graph_method()

@@ -1,5 +1,5 @@
-"""Builder methods for reductions over axes, softmax, norms and argmax, under NumPy's
-and PyTorch's names.
+"""Builder methods for reductions over axes, p-norms and argmax, under NumPy's and
+PyTorch's names.
 
 Some add the op of their name; others are put together of sums, extremes and functions
 such that they hold at infinity and for nothing. Nothing is computed here.
@@ -12,13 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from rlxweb.core.errors import AttributeRefused
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.op_methods import as_bool, builder_method, graph_method
+from rlxweb.ir.op_methods import (
+    as_bool,
+    builder_method,
+    cast_like,
+    graph_method,
+    upcast_half,
+)
 from rlxweb.ir.p_norm import absolute_power, norm_root
 from rlxweb.ir.shape_arithmetic import (
     Shape,
     as_integer,
     as_tuple,
-    normalize_axis,
     normalize_sorted_axes,
 )
 from rlxweb.ir.tensor import Axes, Tensor, op_context
@@ -46,27 +51,11 @@ def _add_reduction(
     return g.apply(op, x, axes=reduced_axes, keep_dim=keep_dim)
 
 
-def _add_softmax(g: Graph, op: str, x: Tensor, axis: int = -1) -> Tensor:
-    """Add the softmax-like `op` along an axis."""
-    return g.apply(op, x, axis=axis)
-
-
 graph_method("sum")(builder_method("sum", _add_reduction))
 graph_method("mean")(builder_method("mean", _add_reduction))
 graph_method("max")(builder_method("max", _add_reduction))
 graph_method("min")(builder_method("min", _add_reduction))
 graph_method("prod")(builder_method("prod", _add_reduction))
-graph_method("softmax")(builder_method("softmax", _add_softmax))
-graph_method("log_softmax")(builder_method("log_softmax", _add_softmax))
-
-
-@graph_method()
-def hardmax(g: Graph, x: Tensor, axis: int = -1) -> Tensor:
-    """Return 1 at the largest element of an axis, the first of equal ones, and 0
-    elsewhere.
-    """
-    first_maximum = g.argmax(x, axis, keepdims=True)
-    return _axis_indices(g, x, axis).eq(first_maximum).cast(x.dtype)
 
 
 @graph_method("any")
@@ -123,12 +112,12 @@ def var(
     """
     with op_context("var", x):
         reduced_axes = _resolve_axes(x, axes)
-        upcast_x = _upcast_half(x)
+        upcast_x = upcast_half(x)
         deviation = upcast_x - g.mean(upcast_x, reduced_axes, keep_dim=True)
         sums = g.sum(deviation * deviation, reduced_axes, keep_dim)
         divisor = prod(x.shape[a] for a in reduced_axes) - float(correction)
         variance = sums / divisor if divisor > 0 else sums * g.constant(inf, sums.dtype)
-    return _cast_like(variance, x)
+    return cast_like(variance, x)
 
 
 @graph_method()
@@ -144,8 +133,8 @@ def std(
     PyTorch has the same slope there; that of `sqrt` itself is infinite at 0.
     """
     with op_context("std", x):
-        root = norm_root(g, g.var(_upcast_half(x), axes, correction, keep_dim))
-    return _cast_like(root, x)
+        root = norm_root(g, g.var(upcast_half(x), axes, correction, keep_dim))
+    return cast_like(root, x)
 
 
 @graph_method()
@@ -161,14 +150,14 @@ def logsumexp(
         reduced_axes = _resolve_axes(x, axes)
         if not prod(x.shape[a] for a in reduced_axes):
             return x.exp().sum(reduced_axes, keep_dim).log()
-        upcast_x = _upcast_half(x)
+        upcast_x = upcast_half(x)
         maximum = g.max(upcast_x, reduced_axes, keep_dim=True)
         # From infinity nothing can be taken, and from a NaN nothing need be. Any
         # shift gives the same result, so derivatives take it for a constant.
         maximum = g.where(g.isfinite(maximum), maximum, 0)
         maximum = g.apply("stop_gradient", maximum)
         sums = (upcast_x - maximum).exp().sum(reduced_axes, keep_dim=True)
-        result = _cast_like(sums.log() + maximum, x)
+        result = cast_like(sums.log() + maximum, x)
     return (
         result
         if keep_dim
@@ -198,9 +187,7 @@ def norm(
         if p != p:
             raise AttributeRefused("", f"p={p}", "p must not be NaN")
         reduced_axes = _resolve_axes(x, axes)
-        return _cast_like(
-            _norm(g, _upcast_half(x), float(p), reduced_axes, keep_dim), x
-        )
+        return cast_like(_norm(g, upcast_half(x), float(p), reduced_axes, keep_dim), x)
 
 
 def _norm(g: Graph, x: Tensor, p: float, reduced_axes: Shape, keep_dim: bool) -> Tensor:
@@ -257,25 +244,6 @@ def _add_arg_extreme(
         flat = x.reshape(-1)
         index = g.apply(op, flat, axis=0, last=last)
     return index.reshape((1,) * x.rank) if keepdims else index
-
-
-def _axis_indices(g: Graph, x: Tensor, axis: int) -> Tensor:
-    """Return the indices 0, 1 … along an axis of x, shaped to broadcast with x."""
-    normalized_axis, shape = normalize_axis(axis, x.rank), [1] * x.rank
-    shape[normalized_axis] = x.shape[normalized_axis]
-    return g.arange(x.shape[normalized_axis]).reshape(shape)
-
-
-def _upcast_half(x: Tensor) -> Tensor:
-    """Cast f16 to f32, as its squares and sums may exceed its range; leave other
-    dtypes.
-    """
-    return x.cast(DType.F32) if x.dtype is DType.F16 else x
-
-
-def _cast_like(x: Tensor, like: Tensor) -> Tensor:
-    """Cast x to the dtype of `like`."""
-    return x if x.dtype is like.dtype else x.cast(like.dtype)
 
 
 def _reduced_shape(shape: Shape, reduced_axes: Shape, keep_dim: bool) -> Shape:

@@ -59,7 +59,7 @@ def plan_power_peaks(
 ) -> KernelPlan:
     """Plan the dispatches that write the k strongest bins of each row of power.
 
-    `plan_ranking` is a recipe of topk for such rows, and None keeps a list for each
+    `plan_ranking` is a plan of topk for such rows, and None keeps a list for each
     row; `power` is where [rows, bins] f32 lie, `first_scratch` the number of scratch
     buffers that stand before those of the result.
     """

@@ -3,7 +3,7 @@ peaks in one dispatch.
 
 Two real segments go through one complex transform: with Z = DFT(a + ib) the powers of
 a and b at bin k add up to (|Z[k]|² + |Z[n-k]|²) / 2, so nobody tells them apart.
-A workgroup shares a row. A recipe is None when the case does not suit; the composed op
+A workgroup shares a row. A plan is None when the case does not suit; the composed op
 then serves.
 """
 
