@@ -123,4 +123,5 @@ def _parameter_text(parameter: Parameter) -> str:
 
 if __name__ == "__main__":
     STUB_FILE.write_text(stub_text(), encoding="utf-8")
-    subprocess.run([sys.executable, "-m", "ruff", "format", STUB_FILE], check=True)
+    formatting = [sys.executable, "-m", "ruff", "format", STUB_FILE]
+    subprocess.run(formatting, check=True, timeout=60)
