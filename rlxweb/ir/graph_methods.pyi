@@ -46,9 +46,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         beta: Tensor | None = None,
         eps: float = 1e-05,
     ) -> tuple[Tensor, Tensor]:
-        """Return `add_layer_norm` with the RMS norm, which does not subtract the
-        mean.
-        """
+        """Return `add_layer_norm` with the RMS norm, which does not subtract the mean."""
     def affine_grid(
         self, theta: Tensor, size: Sequence[int], align_corners: bool = False
     ) -> Tensor:
@@ -271,8 +269,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
     def clamp(
         self, x: Tensor, min: TensorLike | None = None, max: TensorLike | None = None
     ) -> Tensor:
-        """Limit values to at least `min` and at most `max`; None stands for no such
-        bound.
+        """Limit values to at least `min` and at most `max`; None stands for no such bound.
 
         Bounds broadcast. Where they cross it is `max`, as in NumPy; NaN stays NaN.
         Errors   GraphError where x is no tensor, DTypeError for a bound of another
@@ -281,8 +278,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
     def clip(
         self, x: Tensor, min: TensorLike | None = None, max: TensorLike | None = None
     ) -> Tensor:
-        """Limit values to at least `min` and at most `max`; None stands for no such
-        bound.
+        """Limit values to at least `min` and at most `max`; None stands for no such bound.
 
         Bounds broadcast. Where they cross it is `max`, as in NumPy; NaN stays NaN.
         Errors   GraphError where x is no tensor, DTypeError for a bound of another
@@ -395,8 +391,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         groups: int = 1,
         dilation: SpatialSizes = 1,
     ) -> Tensor:
-        """Return the transposed convolution of [N, C, …] with weights [C, M / groups,
-        …].
+        """Return the transposed convolution of [N, C, …] with weights [C, M / groups, …].
 
         padding          results left out at both ends of each axis
         output_padding   results more at the end of each axis
@@ -413,8 +408,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         groups: int = 1,
         dilation: SpatialSizes = 1,
     ) -> Tensor:
-        """Return the transposed convolution of [N, C, …] with weights [C, M / groups,
-        …].
+        """Return the transposed convolution of [N, C, …] with weights [C, M / groups, …].
 
         padding          results left out at both ends of each axis
         output_padding   results more at the end of each axis
@@ -431,8 +425,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         groups: int = 1,
         dilation: SpatialSizes = 1,
     ) -> Tensor:
-        """Return the transposed convolution of [N, C, …] with weights [C, M / groups,
-        …].
+        """Return the transposed convolution of [N, C, …] with weights [C, M / groups, …].
 
         padding          results left out at both ends of each axis
         output_padding   results more at the end of each axis
@@ -449,8 +442,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         groups: int = 1,
         dilation: SpatialSizes = 1,
     ) -> Tensor:
-        """Return the transposed convolution of [N, C, …] with weights [C, M / groups,
-        …].
+        """Return the transposed convolution of [N, C, …] with weights [C, M / groups, …].
 
         padding          results left out at both ends of each axis
         output_padding   results more at the end of each axis
@@ -482,9 +474,9 @@ class GraphMethods(metaclass=LoadsOpMethods):
         offset: Tensor,
         weight: Tensor,
         bias: Tensor | None = None,
-        stride: int | Sequence[int] = 1,
-        padding: int | Sequence[int] = 0,
-        dilation: int | Sequence[int] = 1,
+        stride: SpatialSizes = 1,
+        padding: SpatialSizes = 0,
+        dilation: SpatialSizes = 1,
         mask: Tensor | None = None,
     ) -> Tensor:
         """Return a convolution whose taps are moved by offsets, as torchvision's.
@@ -618,9 +610,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         view.
         """
     def flip(self, x: Tensor, axes: Axes | None = None) -> Tensor:
-        """Reverse the order of elements along axes, along all of them for None; a
-        view.
-        """
+        """Reverse the order of elements along axes, along all of them for None; a view."""
     def floor(self, x: Tensor) -> Tensor:
         """The nearest integer not above x."""
     def floor_divide(self, x: Tensor | Operand, y: Tensor | Operand) -> Tensor:
@@ -654,8 +644,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         `count` 0 takes all 1 + (T - length) // hop of them.
         """
     def full(self, shape: Axes, value: Any, dtype: DTypeLike | None = None) -> Tensor:
-        """Return a tensor with one number everywhere, also that of a tensor; a view of
-        it.
+        """Return a tensor with one number everywhere, also that of a tensor; a view of it.
 
         dtype   None: the number's own, f32 for a Python float and i32 for an int
         Errors  ShapeError for more than one number, DTypeError.
@@ -685,8 +674,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         Errors   IndexRefused when it is run; ShapeError, DTypeError.
         """
     def gather_nd(self, x: Tensor, indices: Tensor, batch_dims: int = 0) -> Tensor:
-        """Gather rows by indices of several axes, which the last axis of `indices`
-        holds.
+        """Gather rows by indices of several axes, which the last axis of `indices` holds.
 
         As ONNX's GatherND and TensorFlow's. Errors  IndexRefused when it is run.
         """
@@ -923,8 +911,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
     def logsumexp(
         self, x: Tensor, axes: Axes | None = None, keep_dim: bool = False
     ) -> Tensor:
-        """Return log(sum(exp(x))) without overflow or underflow; -infinity for no
-        elements.
+        """Return log(sum(exp(x))) without overflow or underflow; -infinity for no elements.
 
         Errors   DTypeError unless they are floats; ShapeError.
         """
@@ -1353,9 +1340,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         + 1.
         """
     def rfftfreq(self, n: int, d: float = 1.0) -> Tensor:
-        """Return the bin frequencies [n // 2 + 1] as a constant, as
-        numpy.fft.rfftfreq.
-        """
+        """Return the bin frequencies [n // 2 + 1] as a constant, as numpy.fft.rfftfreq."""
     def rms_norm(
         self,
         x: Tensor,
@@ -1381,8 +1366,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         clip: float | None = None,
         batch_first: bool = False,
     ) -> tuple[Tensor, Tensor]:
-        """Run a plain recurrent network over a sequence, as `lstm`; return (steps, last
-        h).
+        """Run a plain recurrent network over a sequence, as `lstm`; return (steps, last h).
 
         Shapes   w [D, H, I], r [D, H, H], b [D, 2·H], state [D, B, H]
         Source   ONNX's RNN
@@ -1447,8 +1431,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
     def rope_table(
         self, length: int, size: int, base: float = 10000.0, dtype: DTypeLike = "f32"
     ) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines [length, size/2] of positions 0 … for heads of
-        `size`.
+        """Return cosines and sines [length, size/2] of positions 0 … for heads of `size`.
 
         Angle i of position p is p · base^(-2i / size), computed in float64.
         Errors   AttributeRefused.
@@ -1474,8 +1457,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         offset: int = 0,
         window: int | None = None,
     ) -> Tensor:
-        """Return softmax(cap(scale · q · kᵀ) + mask) · v; a row with no visible key is
-        0.
+        """Return softmax(cap(scale · q · kᵀ) + mask) · v; a row with no visible key is 0.
 
         attn_mask  bool (true is seen) or added to the scores; it broadcasts to [..., L,
                    S]. Beside is_causal both hold
@@ -1496,8 +1478,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         axis: int = 0,
         reduction: str = "none",
     ) -> Tensor:
-        """Return `x` with values written at indices of an axis, as ONNX's
-        ScatterElements.
+        """Return `x` with values written at indices of an axis, as ONNX's ScatterElements.
 
         reduction  "none": of several the last; "add", "mul", "max", "min": combined
                    with what is there
@@ -1592,8 +1573,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         axes: Axes | None = None,
         steps: Axes | None = None,
     ) -> Tensor:
-        """Return `x[start:stop:step]` along each of `axes`; None stands for the first
-        axes.
+        """Return `x[start:stop:step]` along each of `axes`; None stands for the first axes.
 
         Bounds are Python's: negative ones count from the end, None is the end that a
         slice begins or ends at. A view, backwards too.
@@ -1709,7 +1689,6 @@ class GraphMethods(metaclass=LoadsOpMethods):
         indices   integers, an array of them or an integer tensor
         axis      None: of the elements in their order
 
-        `gather` takes indices as they are and refuses negative ones.
         Errors   IndexRefused, when it is run for those of a tensor.
         """
     def take_along_axis(self, x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
@@ -1808,8 +1787,7 @@ class GraphMethods(metaclass=LoadsOpMethods):
         steps: Axes = 1,
         dilations: Axes = 1,
     ) -> Tensor:
-        """Return sliding windows, as numpy.lib.stride_tricks.sliding_window_view; a
-        view.
+        """Return sliding windows, as numpy.lib.stride_tricks.sliding_window_view; a view.
 
         axes       one for each size, the last ones when it is None
         steps      every how many-th window; one for all or one for each

@@ -12,8 +12,13 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import graph_method
-from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
-from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.shape_arithmetic import (
+    as_tuple,
+    bad_shape,
+    format_shape,
+    short_repr,
+)
+from rlxweb.ir.tensor import Tensor, op_context
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -22,7 +27,7 @@ SpatialSizes = int | Sequence[int]
 P = ParamSpec("P")
 
 
-def fixed_rank_method(
+def _fixed_rank_method(
     generic_method: Callable[P, Tensor], rank: int
 ) -> Callable[P, Tensor]:
     """Return the method for one number of spatial axes, as PyTorch has one for each."""
@@ -44,6 +49,13 @@ def fixed_rank_method(
     method.__doc__ = generic_method.__doc__
     method.__dict__["__signature__"] = signature(generic_method)
     return method
+
+
+def add_fixed_rank_methods(*generic_methods: Callable[..., Tensor]) -> None:
+    """Register the methods for 1, 2 and 3 spatial axes of each: `conv2d` of `conv`."""
+    for generic_method in generic_methods:
+        for rank in (1, 2, 3):
+            graph_method()(_fixed_rank_method(generic_method, rank))
 
 
 def _add_channel_bias(g: Graph, convolved: Tensor, bias: Tensor | None) -> Tensor:
@@ -102,8 +114,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: SpatialSizes = 1,
 ) -> Tensor:
-    """Return the transposed convolution of [N, C, …] with weights [C, M / groups,
-    …].
+    """Return the transposed convolution of [N, C, …] with weights [C, M / groups, …].
 
     padding          results left out at both ends of each axis
     output_padding   results more at the end of each axis
@@ -122,12 +133,54 @@ def conv_transpose(
     return _add_channel_bias(g, convolved, bias)
 
 
-graph_method("conv1d")(fixed_rank_method(conv, 1))
-graph_method("conv2d")(fixed_rank_method(conv, 2))
-graph_method("conv3d")(fixed_rank_method(conv, 3))
-graph_method("conv_transpose1d")(fixed_rank_method(conv_transpose, 1))
-graph_method("conv_transpose2d")(fixed_rank_method(conv_transpose, 2))
-graph_method("conv_transpose3d")(fixed_rank_method(conv_transpose, 3))
+@graph_method()
+def deform_conv2d(
+    g: Graph,
+    x: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: SpatialSizes = 1,
+    padding: SpatialSizes = 0,
+    dilation: SpatialSizes = 1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Return a convolution whose taps are moved by offsets, as torchvision's.
+
+    x        [N, C, H, W]
+    offset   [N, 2·offset_groups·h·w, …]: how far down and across each tap is moved
+    weight   [O, C/groups, h, w]
+    bias     [O]
+    mask     [N, offset_groups·h·w, …]: what each tap counts
+
+    The groups follow from the shapes. Errors  ShapeError, AttributeRefused.
+    """
+    with op_context("deform_conv2d", x, offset, weight):
+        if {x.rank, offset.rank, weight.rank} != {4}:
+            raise bad_shape(
+                f"the ranks of x, offset and weight are {x.rank}, {offset.rank} "
+                f"and {weight.rank}",
+                "x, offset and weight must have rank 4",
+            )
+        offsets_per_group = 2 * weight.shape[2] * weight.shape[3]
+        stride, padding, dilation = (
+            (value,) * 2 if isinstance(value, int) else tuple(value)
+            for value in (stride, padding, dilation)
+        )
+    inputs = (x, weight, offset) if mask is None else (x, weight, offset, mask)
+    convolved = g.apply(
+        "deform_conv",
+        *inputs,
+        strides=stride,
+        dilations=dilation,
+        pads=(*padding, *padding),
+        groups=max(x.shape[1] // max(weight.shape[1], 1), 1),
+        offset_groups=max(offset.shape[1] // max(offsets_per_group, 1), 1),
+    )
+    return _add_channel_bias(g, convolved, bias)
+
+
+add_fixed_rank_methods(conv, conv_transpose)
 
 
 def _resolve_padding(

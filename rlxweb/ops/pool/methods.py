@@ -17,7 +17,7 @@ from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import as_tuple, format_shape, short_repr
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.conv.methods import SpatialSizes, fixed_rank_method
+from rlxweb.ops.conv.methods import SpatialSizes, add_fixed_rank_methods
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -91,15 +91,7 @@ def lp_pool(
     return g.apply("lp_pool", x, p=norm_type, **attrs)
 
 
-graph_method("max_pool1d")(fixed_rank_method(max_pool, 1))
-graph_method("max_pool2d")(fixed_rank_method(max_pool, 2))
-graph_method("max_pool3d")(fixed_rank_method(max_pool, 3))
-graph_method("avg_pool1d")(fixed_rank_method(avg_pool, 1))
-graph_method("avg_pool2d")(fixed_rank_method(avg_pool, 2))
-graph_method("avg_pool3d")(fixed_rank_method(avg_pool, 3))
-graph_method("lp_pool1d")(fixed_rank_method(lp_pool, 1))
-graph_method("lp_pool2d")(fixed_rank_method(lp_pool, 2))
-graph_method("lp_pool3d")(fixed_rank_method(lp_pool, 3))
+add_fixed_rank_methods(max_pool, avg_pool, lp_pool)
 
 
 def _pool_attrs(

@@ -1,5 +1,4 @@
-"""Builder methods for object detection: non-maximum suppression, ROI align and
-deformable convolution.
+"""Builder methods for object detection: non-maximum suppression and ROI align.
 
 They have torchvision's names. Nothing is computed here.
 """
@@ -99,53 +98,3 @@ def roi_align(
     attrs: dict[str, Any] = {"aligned": aligned, "mode": mode}
     attrs |= {"sampling": samples, "scale": spatial_scale}
     return g.apply("roi_align", x, rois, images, size=size, **attrs)
-
-
-@graph_method()
-def deform_conv2d(
-    g: Graph,
-    x: Tensor,
-    offset: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    mask: Tensor | None = None,
-) -> Tensor:
-    """Return a convolution whose taps are moved by offsets, as torchvision's.
-
-    x        [N, C, H, W]
-    offset   [N, 2·offset_groups·h·w, …]: how far down and across each tap is moved
-    weight   [O, C/groups, h, w]
-    bias     [O]
-    mask     [N, offset_groups·h·w, …]: what each tap counts
-
-    The groups follow from the shapes. Errors  ShapeError, AttributeRefused.
-    """
-    with op_context("deform_conv2d", x, offset, weight):
-        if {x.rank, offset.rank, weight.rank} != {4}:
-            raise bad_shape(
-                f"the ranks of x, offset and weight are {x.rank}, {offset.rank} "
-                f"and {weight.rank}",
-                "x, offset and weight must have rank 4",
-            )
-        offsets_per_group = 2 * weight.shape[2] * weight.shape[3]
-        stride, padding, dilation = (
-            (value,) * 2 if isinstance(value, int) else tuple(value)
-            for value in (stride, padding, dilation)
-        )
-    inputs = (x, weight, offset) if mask is None else (x, weight, offset, mask)
-    convolved = g.apply(
-        "deform_conv",
-        *inputs,
-        strides=stride,
-        dilations=dilation,
-        pads=(*padding, *padding),
-        groups=max(x.shape[1] // max(weight.shape[1], 1), 1),
-        offset_groups=max(offset.shape[1] // max(offsets_per_group, 1), 1),
-    )
-    if bias is None:
-        return convolved
-    channel_bias = g.apply("reshape", bias, shape=(-1, 1, 1))
-    return g.apply("add", convolved, channel_bias)

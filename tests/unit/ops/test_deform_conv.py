@@ -63,3 +63,13 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         build_op("deform_conv", x, w, (1, 54, 3, 3), offset_groups=3)
     with pytest.raises(AttributeRefused, match="2 strides, 2 dilations and 4 pads"):
         build_op("deform_conv", x, w, (1, 18, 3, 3), pads=(1, 1))
+
+
+def test_a_bias_that_is_not_one_number_per_channel_is_refused() -> None:
+    g = rlx.Graph("bias")
+    x, offset = g.input("x", (1, 1, 3, 4)), g.input("o", (1, 2, 3, 4))
+    for channel_count, bias_count in ((1, 8), (8, 1)):
+        weight = g.constant(np.ones((channel_count, 1, 1, 1), np.float32))
+        bias = g.constant(np.ones(bias_count, np.float32))
+        with pytest.raises(ShapeError, match=rf"expected shape \[{channel_count}\]"):
+            g.deform_conv2d(x, offset, weight, bias)
