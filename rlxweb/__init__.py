@@ -16,7 +16,7 @@ from rlxweb.core.lazy_names import (
     register_providers,
 )
 
-if TYPE_CHECKING:  # for people's editors and type checkers; a test holds it to _OWN
+if TYPE_CHECKING:  # for editors and type checkers; tested to be _PUBLIC_NAMES
     from rlxweb.core.adc_samples import Digital as Digital
     from rlxweb.core.device import Device as Device
     from rlxweb.core.device import parse_device as parse_device

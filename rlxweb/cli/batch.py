@@ -130,8 +130,7 @@ def analyze_recordings(
     keep_going  what is wrong with one is told, kept, and the next one is done; a device
                 that is lost ends the run all the same
     prepare_outputs  is handed the files before the first is opened, to refuse them or
-                     to
-                say what becomes of their results
+                     to say what becomes of their results
     spread      does the files, in any order; None is here, one after another
     progress_note  what else the bar says: who is at work
     jobs        processes of this machine that do them, where `spread` is None

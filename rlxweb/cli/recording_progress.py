@@ -19,8 +19,7 @@ class RecordingProgress:
     """Progress bar over all recordings; each file counts as an equal part of it.
 
     progress_note  what is said beside it in place of a file's name: who is at work.
-                   Where it
-            says something the bar is there from the beginning
+                   Where it says something the bar is there from the beginning
     """
 
     def __init__(

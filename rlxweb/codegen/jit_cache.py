@@ -197,17 +197,16 @@ def compile_cached(text: str) -> llvm_compiler.LoadedCode:
 # --- Background JIT cache: a kernel is compiled on a thread of its own once it has
 # proved worth compiling
 #
-# Who could use a kernel asks `ready` and computes by other means while there is none,
-# telling `spent` what that took. When as much time went into one kernel's work as a
-# part of its making would take, it is made: on one thread of its own, read from disk
-# or compiled, tried on a small case, and from then on `ready`. Nothing waits for it
-# unless it was asked to (RLX_FAST=wait). What cannot be made is refused with the
-# reason, once.
+# A caller asks `get_kernel`, computes by other means while it answers None, and
+# reports the time that took to `record_fallback_time`. Once a kernel's time reaches
+# COMPILE_AFTER_S, a background thread loads it from disk or compiles it, and tries it
+# on a small case. Nothing waits for it unless asked to (RLX_FAST=wait). A kernel that
+# fails is not tried again; the reason is kept.
 #
 # The thread ends with the work that there is, so an interpreter that ends waits for
 # one kernel at most. A forked child has no such thread and compiles its own kernels;
-# if its fork could not wait for LLVM (`llvm_compiler.calls`) it uses those that were
-# there.
+# if its fork could not wait for LLVM (`llvm_compiler.llvm_calls`) it uses those that
+# were there.
 #
 # Kernels are bounded in number and size, and the least recently used are dropped.
 # Their code is unloaded when no caller holds them any more. One that is wanted again
@@ -236,12 +235,11 @@ tracked.
 class JitCache(Generic[K]):
     """JIT cache: the compiled kernels of a process, keyed by their compile parameters.
 
-    compile_kernel  what a kernel is for → the kernel, tried; raises where it cannot be
-    jit_mode  how it may be made
+    compile_kernel  key → tested kernel; raises where it cannot be compiled
+    jit_mode  returns the JIT mode
     kernel_nbytes  bytes that a kernel takes
-    change_count  how many were made, refused or dropped: what rests on their being
-                  there is
-             out of date
+    change_count  kernels compiled or failed, and forks; a choice of kernels that was
+                  made at another count is out of date
     """
 
     def __init__(

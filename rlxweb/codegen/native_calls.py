@@ -21,11 +21,8 @@ from rlxweb.codegen.native_thread_pool import NativeThreadPool
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.core.thread_tasks import run_on_all_threads, usable_cpus
 
-# --- Calling convention of native jobs: functions of one address, at which their
-# arguments lie, 64 bits each
-#
-# What hands jobs to threads knows no signatures. Both halves are here: the text that
-# reads the arguments, and the array that holds them.
+# --- Calling convention: the code that reads a job's arguments, and the array that
+# holds them
 
 WORD_NBYTES: Final = 8
 """Bytes of an argument."""
@@ -83,8 +80,8 @@ def pack_arguments(*values: float) -> NDArray[np.int64]:
 # --- Calls of native (LLVM) functions that divide their own work, made on all threads
 # at once
 #
-# Where there is a crew, Python hears of the call and of its end and of nothing
-# between; elsewhere threads of Python's call the same function.
+# With a native thread pool, Python sees only the start and the end of a call; otherwise
+# Python threads call the same function.
 
 
 class ParallelNativeFunction(NamedTuple):
@@ -95,9 +92,7 @@ class ParallelNativeFunction(NamedTuple):
 
     @classmethod
     def from_code(cls, code: LoadedCode, name: str) -> ParallelNativeFunction:
-        """Return the job function of that name; `native_calls.py`
-        generates it.
-        """
+        """Return the job function of that name, from `job_wrapper_llvm_ir`."""
         function = code.get_function(f"{name}_job", None, c_void_p)
         return cls(function, function_address(function))
 

@@ -32,8 +32,8 @@ class ResultBufferPool:
     """Pool of the memory of earlier results.
 
     count_references  counts the references to an object; None keeps nothing: where
-                      Python has
-              no lock, or counts otherwise, nobody knows who holds what
+                      Python has no lock, or counts otherwise, nobody knows who holds
+                      what
     """
 
     def __init__(self, count_references: ReferenceCounter | None = None) -> None:

@@ -24,9 +24,8 @@ from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor
 
-# --- Fusion patterns: replace several nodes by one op where the device gains by it
-#
-# How an op is spelled is said on its record (`Op.spelled`). Names no op.
+# --- Fusion patterns (`Op.fusion_pattern`): several nodes become one op where the
+# device gains by it
 
 
 def apply_fusion_patterns(graph: Graph, target: Target) -> tuple[Graph, int]:
@@ -83,11 +82,6 @@ def _match_pattern(
 
 
 # --- Fusion choice, op by op: run a fused op or the two ops it stands for
-#
-# Some ops are two others in one (`Op.fused_from`). A graph may spell them either way;
-# the plans of both spellings are made and the target's gate compares what they move.
-# A fused op that the device has no kernel for is never chosen for being one. Names no
-# op.
 
 ProfileFunction = Callable[[Graph], GraphIoProfile]
 
@@ -184,8 +178,7 @@ def _decision(
     relation = "at least" if is_enough else "less than"
     why = (
         f"the {gate.source} fusion gate estimates a gain of {score:,.0f} ns, "
-        f"{relation} the "
-        f"required {gate.min_gain_ns:,.0f} ns"
+        f"{relation} the required {gate.min_gain_ns:,.0f} ns"
     )
     what = f"{name} {'fused' if is_enough else 'not fused'}"
     return Decision(what, why, {"score_ns": round(score, 2), **numbers})
@@ -218,12 +211,12 @@ def _toggle_fusion(graph: Graph, site: FusionSite) -> Graph:
     """
     tensors: dict[int, Tensor] = {}
     fused, site_node = site.fused, site.node
+    parts = composition(fused) if site.is_fused else None
 
     def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
-        parts = composition(fused)
         if node.id != site_node.id or (site.is_fused and parts is None):
             tensors[node.id] = out.copied(node, operands)
-        elif site.is_fused and parts is not None:
+        elif parts is not None:
             tensors[node.id] = parts.build(out, node.attrs, *operands)
         else:
             inner = graph.node(node.inputs[0])

@@ -29,8 +29,7 @@ class Target:
     name          for messages and decisions ("NumPy", "llvmpipe on vulkan")
     dtypes        element types it can hold and compute in
     storage_dtypes  element types that leaves and outputs may have beside these, and
-                    cast
-                  nodes; all else of them is computed in wider ones
+                    cast nodes; all else of them is computed in wider ones
     native        (op, input types, output type, attrs) → may stay one step as it is;
                   ops for which it says no are taken apart by their Compose
     max_operands  distinct buffers a fused region may touch, its output included

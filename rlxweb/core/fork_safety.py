@@ -73,8 +73,7 @@ class LibraryForkLock:
              AttributeError where the library does not show it
     timeout_s  how long a fork waits for a call that another thread is in
     broken_by_pid  the process that forked this one in the middle of a call, which must
-                   not
-             use the library; 0 where nobody did
+                   not use the library; 0 where nobody did
     """
 
     def __init__(self, get_lock: Callable[[], Any], timeout_s: float) -> None:

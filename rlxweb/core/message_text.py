@@ -13,10 +13,6 @@ from typing import Any
 from unicodedata import category
 
 # --- Hints that name arguments: as keywords in Python, as flags on the command line
-#
-# An argument is a keyword in Python and a flag on the command line: `precision="f32"`
-# and `--precision f32`. Whoever gives the advice names the argument and its value
-# once, and knows neither place.
 
 
 class Blank(str):
@@ -141,7 +137,7 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # Joiners are spelling in Persian, in Indic scripts and in pictures of people.
 _VISIBLE_JOINERS = frozenset("\u200c\u200d")
 ELLIPSIS = "…"
-ESCAPE_ERROR_HANDLER = "rlxweb.written_out"
+ESCAPE_ERROR_HANDLER = "rlxweb.escape"
 """Name of the codec error handler that escapes missing characters, so that no two names
 look the same.
 """

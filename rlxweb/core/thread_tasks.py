@@ -30,7 +30,7 @@ def _never_cancelled() -> bool:
 
 
 _is_cancelled: ContextVar[Callable[[], bool]] = ContextVar(
-    "given_up", default=_never_cancelled
+    "is_cancelled", default=_never_cancelled
 )
 
 
@@ -67,7 +67,6 @@ def raise_if_cancelled() -> None:
 Task: TypeAlias = Callable[[int], None]
 
 MAX_THREADS = 32
-
 
 _process_count = [1]
 """Number of processes that share the CPUs, this one included; see `share_cpus`."""

@@ -13,10 +13,7 @@ from typing import Any
 
 from rlxweb.ir.op import Types
 
-# --- Autotuning results: measured kernel variants of an op, as a calibration stores
-# them
-#
-# Plain data, and which race tells most about a job. Knows no device and no plan.
+# --- Autotuning results, and which of them is nearest to a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +21,10 @@ class AutotuneResult:
     """Measured variants of one op at one size.
 
     size    rows and their width: those of the first input
-    ways    who ran right, with ns a run, the fastest first; the op's own kernel goes by
-            the op's name
-    wrong   who did not, and are left out: name and reason
-    table   what rows there were, as `table_of` says: races of others do not count
+    ways    variants that computed right, with ns a run, the fastest first; the op's own
+            kernel goes by the op's name
+    wrong   variants that did not: name and reason
+    table   `KernelTable.id` of the variants; results of another table do not count
     """
 
     op: str
@@ -80,8 +77,7 @@ def _octave_distance(a: int, b: int) -> float:
     return abs(math.log2(max(a, 1) / max(b, 1)))
 
 
-# --- Calibration record: the measurements of one engine, as plain data that JSON can
-# hold
+# --- Calibration record
 #
 # Raw points, not fitted constants: models are fitted when a record is read, so a
 # better fit needs no new measurement. Knows neither devices nor files.

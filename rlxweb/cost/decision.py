@@ -12,7 +12,7 @@ from typing import Any
 
 from rlxweb.core.device import Device, parse_device
 
-# --- Cost terms of a run, in nanoseconds. Plain data that `explain` prints
+# --- Cost terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,7 @@ def _three_digits(value: float) -> str:
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-# --- Candidate: one way to run a job with its predicted cost; the rows that `explain`
-# prints
+# --- Candidates
 #
 # Whoever chooses (a graph's device, a Welch strategy) fills these in and picks the
 # first of `rank_candidates`; nothing here measures or opens a device.
@@ -187,7 +186,7 @@ def comparison_text(picked: Candidate, candidates: Iterable[Candidate]) -> str:
         next_best = unblocked[0]
         name, took = candidate_name(next_best), format_ns(next_best.predicted_ns)
         return f"{text}; next best: {name}, {took}"
-    blocked_elsewhere = [c for c in others if c.engine != picked.engine and c.blocker]
+    blocked_elsewhere = [c for c in others if c.engine != picked.engine]
     if blocked_elsewhere:
         text += (
             f"; not on {blocked_elsewhere[0].engine}: {blocked_elsewhere[0].blocker}"
@@ -195,7 +194,7 @@ def comparison_text(picked: Candidate, candidates: Iterable[Candidate]) -> str:
     return text
 
 
-# --- Decision: one choice as plain data with all its candidates; `explain` prints it
+# --- Decision
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -248,7 +247,7 @@ class Decision:
         )
 
 
-# --- One attempt to run on one device, and its outcome
+# --- Attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,8 +274,7 @@ class Attempt:
         return cls(parse_device(document["device"]), document["error"])
 
 
-# --- Decisions as text for people and as data for machines. The numbers are those
-# that the decision carries
+# --- Decisions as text and JSON
 
 SCHEMA = "rlxweb.explain/1"
 

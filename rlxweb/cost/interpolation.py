@@ -16,7 +16,7 @@ from rlxweb.cost.calibration_record import MeasuredPoint
 # --- Least squares with nonnegative coefficients, in relative error
 #
 # A time is a sum of costs, and no cost is below zero: a fit that may subtract goes
-# wrong as soon as it is asked about a shape outside the measured goal. Pure numbers.
+# wrong as soon as it is asked about a shape outside the measured range.
 
 Matrix = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -25,9 +25,7 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class NonnegativeFit:
-    """Fitted weights [P] of the columns; error: the typical relative miss (0.1 = 10
-    %).
-    """
+    """Fitted weights [P] of the columns, and the typical relative error (0.1 = 10%)."""
 
     weights: tuple[float, ...]
     error: float
@@ -114,7 +112,7 @@ def _feasible_solution(unit: Matrix, goal: Matrix, free: Mask, x: Matrix) -> Mat
 # --- Interpolation between measured sizes: costs and rates at sizes that were not
 # measured
 #
-# Pure numbers. A calibration measures a few sizes; this says what any other size
+# A calibration measures a few sizes; this says what any other size
 # costs, or at which rate it is worked on.
 
 

@@ -53,8 +53,7 @@ class WorkKind:
     flops    operations of a size; None where nobody counts them
     rate_size  what of a size its rate depends on
     calibration_probes  what a calibration measures of it, on a CPU or not; None: the
-                        calibration
-             or a higher room times it in a way of its own
+                        calibration or a higher room times it in a way of its own
     make_price  (record, kind) → what an item costs, None where the record does not say.
              Without it an item is priced by its bytes and operations
     assumed_times  of a desktop's CPU, of a CPU in a browser tab and of a small GPU

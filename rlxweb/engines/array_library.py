@@ -50,9 +50,7 @@ class LibraryForkGuard:
 
     @property
     def fork_problem(self) -> str:
-        """Reason why the library does not work in this process; "" if it is not a
-        fork.
-        """
+        """Reason why the library fails in this process; "" if it is not a fork."""
         if self.owner_pid in (0, os.getpid()):
             return ""
         return (
@@ -63,9 +61,9 @@ class LibraryForkGuard:
 
 # --- Translation of an array library's exceptions into rlxweb's errors
 #
-# Each library has kinds of its own for memory that is out, a device that is gone and
-# an element type that it does not take; they differ between versions, so words are
-# read.
+# Libraries have exceptions of their own for exhausted memory, a lost device and an
+# element type that they do not take, and these differ between versions, so the text is
+# matched.
 
 ContextFactory = Callable[[], AbstractContextManager[Any]]
 
@@ -123,11 +121,9 @@ def translate_error(name: str, error: Exception) -> RlxError:
 # --- Import of array libraries on first use; every failure becomes AdapterMissing
 #
 # What is there but broken (a wheel without its driver, a driver of another version)
-# is the same to a caller as what is missing: AdapterMissing, with the reason. Whether
-# it computes right is asked of every engine alike, by `row.safely`.
+# is the same to a caller as what is missing: AdapterMissing, with the reason.
 
 T = TypeVar("T")
-
 
 DISTRIBUTIONS = {"cupy": ("cupy-cuda12x", "cupy-cuda13x", "cupy-rocm-7-0")}
 """Distributions of a package that is not published under its own name."""

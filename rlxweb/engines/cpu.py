@@ -40,11 +40,8 @@ from rlxweb.engines.protocol import CPU_ENGINE
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
-from rlxweb.ops.attention.cpu import attention_kernels
-from rlxweb.ops.attention.cpu import (
-    prefers_fused_attention as joins_compiled,
-)
-from rlxweb.ops.attention.wasm import should_fuse_attention as joins_in_the_tab
+from rlxweb.ops.attention.cpu import attention_kernels, prefers_fused_attention
+from rlxweb.ops.attention.wasm import should_fuse_attention
 from rlxweb.ops.conv.cpu.native import conv_kernels
 from rlxweb.ops.conv.cpu.native_phase_split import phase_kernels
 from rlxweb.ops.kernel_variant import KernelVariant, load_kernels
@@ -83,7 +80,7 @@ JIT_CACHES: Final = (
 def prefers_fused_op(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Return whether a fusion pattern should be replaced by the fused op."""
     arguments = op, inputs, out, attrs
-    return joins_in_the_tab(*arguments) or joins_compiled(*arguments)
+    return should_fuse_attention(*arguments) or prefers_fused_attention(*arguments)
 
 
 def _is_weight(graph: Graph, i: int) -> bool:

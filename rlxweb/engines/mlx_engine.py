@@ -172,8 +172,7 @@ async def open_mlx(
 
     adapter   part of the name of the GPU, or ""
     trace_plans  whether plans go through `mx.compile`; None: on a GPU they do. On the
-                 CPU
-              MLX would call the machine's C++ compiler for each.
+                 CPU MLX would call the machine's C++ compiler for each.
 
     Errors   AdapterMissing with the reason, for whatever is missing or broken.
     """

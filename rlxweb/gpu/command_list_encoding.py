@@ -122,8 +122,7 @@ class CommandBinder:
         the handles it uses.
 
         timestamps  queries, two for each list, and a buffer of theirs: the time before
-                    and
-                 behind each list goes there
+                    and behind each list goes there
         """
         prepared = [self._prepare(commands, limits) for commands in lists]
         handles = frozenset[int]().union(

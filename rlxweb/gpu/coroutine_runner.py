@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_is_awaited: ContextVar[bool] = ContextVar("awaits", default=False)
+_is_awaited: ContextVar[bool] = ContextVar("is_awaited", default=False)
 
 
 def is_browser() -> bool:
@@ -115,7 +115,7 @@ def _thread_pool(pid: int) -> ThreadPoolExecutor:
     """Return the thread pool of a process."""
     # Of our own: jobs that wait for a device must not fill up the loop's executor,
     # which looks up names for everybody. A forked child has none of its threads.
-    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=f"rlxweb-beside-{pid}")
+    return ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=f"rlxweb-offload-{pid}")
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:

@@ -159,8 +159,7 @@ class GpuPort(Protocol):
         """Create a buffer, its size rounded up to a multiple of 4.
 
         is_host_written  the host will write it time and again: where a port can, it
-                         lies where
-                 the host writes it in place
+                         lies where the host writes it in place
         Errors   OutOfMemory, LimitExceeded.
         """
         ...

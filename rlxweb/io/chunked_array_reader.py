@@ -24,8 +24,7 @@ class ChunkedReader:
     """SampleReader that reads whole chunks by `read_range` and caches the last one.
 
     chunk_lengths  samples of a chunk, or of what holds several; the longest that can be
-                   held
-           counts, so they come in falling order
+                   held counts, so they come in falling order
     """
 
     def __init__(

@@ -197,8 +197,7 @@ class _ParquetColumns:
     clock search.
 
     clock_search_names  their names, where a column of times goes by "time" whatever it
-                        is called,
-           and what can be no clock by none
+                        is called, and what can be no clock by none
     unit_seconds  seconds per unit of each column, where the file tells
     dtype  of the samples: the narrower float that holds all columns
     """

@@ -109,9 +109,8 @@ class _BackwardPass:
     """One backward pass to the tensors `wrt`.
 
     dependents  nodes that depend on one of them through floats: for each, the operand
-                by
-            which it was found, to tell a path. What integers and bools carry on has
-            zero slope: they are constant but for jumps
+                by which it was found, to tell a path. What integers and bools carry on
+                has zero slope: they are constant but for jumps
     """
 
     def __init__(self, g: Graph, wrt: Sequence[Tensor], context: str) -> None:

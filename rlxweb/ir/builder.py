@@ -1,7 +1,7 @@
-"""Builder methods of a graph, named after RLX's Python binding.
+"""Methods of every graph that belong to no op: operands, indexing, build, custom ops.
 
-Each method adds one registered op by name (plus, where RLX returns a pair, the two
-narrows that split it). Nothing here knows what an op computes.
+Those of ops come from their records and from `methods.py` of each family
+(`op_methods.py`). Nothing here knows what an op computes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEFAULT_NUMPY_DTYPES = (np.dtype(np.float64), np.dtype(np.int64))
 
 
 class Builder(DerivativeBuilder):
-    """All builder methods over `apply`; mixed into Graph."""
+    """Base of Graph: its methods that belong to no op."""
 
     def _pair(self, x: Tensor | Operand, y: Tensor | Operand) -> tuple[Tensor, Tensor]:
         """Return both operands as tensors; numbers and arrays become constants of the

@@ -48,8 +48,7 @@ class Compose:
     result tensor.
 
     is_always_expanded  nobody is faster with the op as one: what it is built of is
-                        taken together
-            with what stands around it
+                        taken together with what stands around it
     """
 
     build: Callable[..., Any]

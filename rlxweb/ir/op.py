@@ -176,20 +176,17 @@ class Op:
     work       which measured kind of work it is and how much, or its own name and the
                cells and bytes it touches; None: its operands and its result say
     range_rule  how far its values can lie; None: as its operands' where it moves them
-                or
-               lays them side by side, as a composition's, or anything
+                or lays them side by side, as a composition's, or anything
     fused_from (outer, inner): this op is outer(inner(…)) with the attributes of both
     tolerance  against NumPy in float64, for float results; integers are exact
     samples    cases that every backend must get right
     calibration_cases  sizes, small to large, that a calibration times; left out for ops
-                       whose
-               price follows from `work` or a composition
+                       whose price follows from `work` or a composition
     onnx       names of the ONNX ops that are exactly this one: the same operands in the
                same order, attributes of the same names; written under the first
     is_noop    (input types, output type, attrs) → is it its first operand then?
     merge_attrs  (attrs of one, attrs of one that follows it, its output type) → those
-                 of
-               the op that does both
+                 of the op that does both
     fusion_pattern  what of a graph is this op written out in others
                     (`fusion_pattern.py`)
     vjp        how the gradient of its result is taken back to its operands; None: by
@@ -298,8 +295,8 @@ class Registry:
     """Ops by name. One instance, `registry`, serves the package.
 
     load_builtin_ops  called once, when the first op is asked for; it registers the ops
-                      that
-                come with rlxweb, so that whoever needs none does not load them
+                      that come with rlxweb, so that whoever needs none does not load
+                      them
     revision    how often a record came or went: what was made of them is out of date
     graph_methods  functions of a graph that become its methods, by name: of several
                    ops, or with arguments of their own

@@ -39,8 +39,7 @@ class RangeRule:
     represents exactly.
 
     transfer  (the operands' intervals, their types, output type, attrs) → of the
-              result,
-            before it wraps
+              result, before it wraps
     float_behavior  rounded   a float result has digits of its own
             exact     of operands that a narrower type holds it is the same there
             monotone  exact, and rounding before or after gives the same

@@ -54,8 +54,7 @@ def register_exporter(
     """Register an exporter for rlxweb's ops by name.
 
     condition  says of which nodes it is one, by the types of their operands and the
-               version
-          that is written
+               version that is written
     """
 
     def register(exporter: NodeExporter) -> NodeExporter:

@@ -85,7 +85,9 @@ OP_MODULES = (
     "vision.detection_methods",
     "vision.methods",
 )
-"""Modules that declare ops, below `rlxweb.ops`, in the order of the registry."""
+"""Modules below `rlxweb.ops` that declare ops, in the order of the registry, and then
+those that declare methods of Graph.
+"""
 FAMILIES = tuple(dict.fromkeys(name.partition(".")[0] for name in OP_MODULES))
 """Folders of `rlxweb.ops`: the families, as the manual lists them."""
 

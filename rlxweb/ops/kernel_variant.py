@@ -54,7 +54,7 @@ class KernelVariant:
     feature: str | None = None
 
     def is_supported(self, features: frozenset[str] | None) -> bool:
-        """Return whether a device has the feature that it uses; None: ask nobody."""
+        """Return whether a device has the feature that it uses; None: all have."""
         return features is None or self.feature is None or self.feature in features
 
     def can_run(self, inputs: Types, out: TensorType, attrs: Attrs) -> bool:

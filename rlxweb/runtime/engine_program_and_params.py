@@ -62,8 +62,7 @@ class GraphPlacement:
     decision  why it runs where it does by now
     lock      held by whoever sets a param or moves the graph
     last_device_run  inputs that lay on the device, and for each output whether it
-                     stayed, at
-              the last run over arrays that lie there
+                     stayed, at the last run over arrays that lie there
     """
 
     def __init__(

@@ -308,6 +308,13 @@ async def run_pick(
     strict   a run that is lost with its device raises
     Errors   those of the engine; DeviceLost, GpuTimeout when no way is left.
     """
+
+    async def run_candidate(candidate: Candidate) -> T:
+        return await work(
+            pick.job.job_for_candidate(candidate),
+            _candidate_engine(pick.job, candidate),
+        )
+
     try:
         return await work(*resolve_pick(pick)), pick
     except Inexact as error:
@@ -317,15 +324,11 @@ async def run_pick(
         if strict or not exact_candidates:
             raise
         candidate = rank_candidates(exact_candidates)[0]
-        answer = await work(
-            pick.job.job_for_candidate(candidate),
-            _candidate_engine(pick.job, candidate),
-        )
+        answer = await run_candidate(candidate)
         failed_attempt = Attempt(pick.device, str(error), error)
         explanation = (
             f"the result of {candidate_name(pick.candidate)} was not accurate "
-            "enough, so "
-            f"{candidate_name(candidate)} was used instead"
+            f"enough, so {candidate_name(candidate)} was used instead"
         )
         decision = replace(
             pick.decision,
@@ -337,13 +340,6 @@ async def run_pick(
     except DEVICE_LOST as error:
         if strict:
             raise
-
-        async def run_candidate(candidate: Candidate) -> T:
-            return await work(
-                pick.job.job_for_candidate(candidate),
-                _candidate_engine(pick.job, candidate),
-            )
-
         candidates = pick.decision.candidates
         answer, candidate, attempts = await retry_run(
             error, pick.candidate, candidates, run_candidate

@@ -161,9 +161,8 @@ class WelchGraphEngine:
     """Engine that runs a graph with one Welch op, compiled per batch shape.
 
     execution  "fused_op": the device searches the peaks too, or, "band_fft_host", cuts
-               the
-          band out; "block_fft_host": it averages the spectrum, which comes back whole,
-          and the host does the rest
+               the band out; "block_fft_host": it averages the spectrum, which comes
+               back whole, and the host does the rest
 
     Threads and tasks take turns. What was compiled is kept by the device's engine and
     goes with it when that is lost, and so does the run.

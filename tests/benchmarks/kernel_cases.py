@@ -40,8 +40,7 @@ class KernelCase:
     flops    of float32 arithmetic
     peers    by library: the same work, written by hand
     extra_tolerance  what an element may be off by besides the op's tolerance: of long
-                     sums that
-             nearly cancel
+                     sums that nearly cancel
     """
 
     name: str

@@ -46,8 +46,7 @@ class Worker:
 
     task_keys  keys of what it was given and is not done, in their order
     failed_recordings  recordings that failed there, for a reason of its own, since its
-                       last
-            success; and `last_failure` the last did
+                       last success; and `last_failure` the last did
     """
 
     address: str

@@ -76,8 +76,8 @@ class WebGpuBackend(Backend):
     """WGSL engine on one port. It owns the port: `close` closes it.
 
     trusted_shaders  which shaders of this package are compiled without checks at run
-                     time:
-              those that say they stay inside, all or none. WGSL of callers is checked
+                     time: those that say they stay inside, all or none. WGSL of callers
+                     is checked
     pipelines those of another engine on the port; what either makes serves both
     overlaps_runs  whether the next run of a job is handed over before the last is read;
               None: outside a browser

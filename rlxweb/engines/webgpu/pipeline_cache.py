@@ -33,8 +33,7 @@ class PipelineCache:
     """Cache of a port's pipelines: shader → pipeline handle.
 
     trusted_shaders  which of the shaders that this package wrote are compiled without
-                     checks:
-              those that say they stay inside, all, or none
+                     checks: those that say they stay inside, all, or none
     programs  those that dispatch them, of every engine on the port
     builders  those that make such programs now
     warmed_up_handles  handles that were dispatched before

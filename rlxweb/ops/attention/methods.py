@@ -15,11 +15,7 @@ import numpy as np
 from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op_methods import graph_method
-from rlxweb.ir.shape_arithmetic import (
-    Shape,
-    format_shape,
-    numel,
-)
+from rlxweb.ir.shape_arithmetic import Shape, format_shape, numel
 from rlxweb.ir.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -40,8 +36,7 @@ def scaled_dot_product_attention(
     offset: int = 0,
     window: int | None = None,
 ) -> Tensor:
-    """Return softmax(cap(scale · q · kᵀ) + mask) · v; a row with no visible key is
-    0.
+    """Return softmax(cap(scale · q · kᵀ) + mask) · v; a row with no visible key is 0.
 
     attn_mask  bool (true is seen) or added to the scores; it broadcasts to [..., L,
                S]. Beside is_causal both hold
@@ -117,9 +112,7 @@ def attention(
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """Options of attention over [B, H, S, D] or [B, S, H·D]; see the builder's
-    method.
-    """
+    """Options of attention over [B, H, S, D] or [B, S, H·D]; see `attention`."""
 
     num_heads: int
     head_dim: int

@@ -80,8 +80,7 @@ def rope(
 def rope_table(
     g: Graph, length: int, size: int, base: float = 10000.0, dtype: DTypeLike = "f32"
 ) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines [length, size/2] of positions 0 … for heads of
-    `size`.
+    """Return cosines and sines [length, size/2] of positions 0 … for heads of `size`.
 
     Angle i of position p is p · base^(-2i / size), computed in float64.
     Errors   AttributeRefused.
@@ -126,9 +125,7 @@ def add_rms_norm(
     beta: Tensor | None = None,
     eps: float = 1e-5,
 ) -> tuple[Tensor, Tensor]:
-    """Return `add_layer_norm` with the RMS norm, which does not subtract the
-    mean.
-    """
+    """Return `add_layer_norm` with the RMS norm, which does not subtract the mean."""
     return _add_norm(g, x, residual, (gamma, beta), eps, False)
 
 

@@ -39,8 +39,7 @@ def square(g: Graph, x: Tensor) -> Tensor:
 def clip(
     g: Graph, x: Tensor, min: TensorLike | None = None, max: TensorLike | None = None
 ) -> Tensor:
-    """Limit values to at least `min` and at most `max`; None stands for no such
-    bound.
+    """Limit values to at least `min` and at most `max`; None stands for no such bound.
 
     Bounds broadcast. Where they cross it is `max`, as in NumPy; NaN stays NaN.
     Errors   GraphError where x is no tensor, DTypeError for a bound of another

@@ -67,9 +67,7 @@ def rfft_block(g: Graph, x: Tensor, norm: str | None = "backward") -> Tensor:
 
 @graph_method()
 def rfft(g: Graph, x: Tensor, norm: str | None = "backward") -> tuple[Tensor, Tensor]:
-    """Return the spectrum of real rows [..., n] as (re, im), each [..., n // 2 +
-    1].
-    """
+    """Return the spectrum of real rows [..., n] as (re, im), each [..., n // 2 + 1]."""
     return g.split_block(g.rfft_block(x, norm))
 
 
@@ -98,9 +96,7 @@ def fftfreq(g: Graph, n: int, d: float = 1.0) -> Tensor:
 
 @graph_method()
 def rfftfreq(g: Graph, n: int, d: float = 1.0) -> Tensor:
-    """Return the bin frequencies [n // 2 + 1] as a constant, as
-    numpy.fft.rfftfreq.
-    """
+    """Return the bin frequencies [n // 2 + 1] as a constant, as numpy.fft.rfftfreq."""
     return g.constant(np.fft.rfftfreq(_check_length(n, "rfftfreq"), d), "f32")
 
 

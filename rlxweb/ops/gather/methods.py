@@ -194,8 +194,7 @@ def take_along_axis(g: Graph, x: Tensor, indices: Tensor, axis: int = -1) -> Ten
 
 @graph_method()
 def gather_nd(g: Graph, x: Tensor, indices: Tensor, batch_dims: int = 0) -> Tensor:
-    """Gather rows by indices of several axes, which the last axis of `indices`
-    holds.
+    """Gather rows by indices of several axes, which the last axis of `indices` holds.
 
     As ONNX's GatherND and TensorFlow's. Errors  IndexRefused when it is run.
     """
@@ -211,8 +210,7 @@ def scatter_elements(
     axis: int = 0,
     reduction: str = "none",
 ) -> Tensor:
-    """Return `x` with values written at indices of an axis, as ONNX's
-    ScatterElements.
+    """Return `x` with values written at indices of an axis, as ONNX's ScatterElements.
 
     reduction  "none": of several the last; "add", "mul", "max", "min": combined
                with what is there
@@ -328,12 +326,41 @@ def cumsum(
     """Return running sums along an axis; `exclusive` leaves out each element's own
     value, `reverse` starts at the end of the axis.
     """
+    return _add_running(g, "cumsum", x, axis, exclusive, reverse)
+
+
+@graph_method()
+def cumprod(
+    g: Graph,
+    x: Tensor,
+    axis: int = -1,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Tensor:
+    """Return running products along an axis. `exclusive` leaves each element's own
+    value out; `reverse` starts at the end of the axis.
+    """
+    return _add_running(g, "cumprod", x, axis, exclusive, reverse)
+
+
+def _add_running(
+    g: Graph,
+    op: str,
+    x: Tensor,
+    axis: int = -1,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> Tensor:
+    """Add the running sums or products along an axis.
+
+    exclusive  leaves out each element's own value
+    reverse    starts at the end of the axis
+    """
     if not reverse:
-        return g.apply("cumsum", x, axis=axis, exclusive=exclusive)
-    with op_context("cumsum", x):
-        reversed_x = g.flip(x, axis) if x.rank else x
-    sums = g.apply("cumsum", reversed_x, axis=axis, exclusive=exclusive)
-    return g.flip(sums, axis)
+        return g.apply(op, x, axis=axis, exclusive=exclusive)
+    with op_context(op, x):
+        flipped = g.flip(x, axis) if x.rank else x
+    return g.flip(g.apply(op, flipped, axis=axis, exclusive=exclusive), axis)
 
 
 @graph_method()

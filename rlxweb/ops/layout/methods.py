@@ -45,8 +45,7 @@ def add_slice(
     axes: Axes | None = None,
     steps: Axes | None = None,
 ) -> Tensor:
-    """Return `x[start:stop:step]` along each of `axes`; None stands for the first
-    axes.
+    """Return `x[start:stop:step]` along each of `axes`; None stands for the first axes.
 
     Bounds are Python's: negative ones count from the end, None is the end that a
     slice begins or ends at. A view, backwards too.
@@ -93,9 +92,7 @@ def add_slice(
 
 @graph_method()
 def flip(g: Graph, x: Tensor, axes: Axes | None = None) -> Tensor:
-    """Reverse the order of elements along axes, along all of them for None; a
-    view.
-    """
+    """Reverse the order of elements along axes, along all of them for None; a view."""
     with op_context("flip", x):
         flipped_axes = (
             tuple(range(x.rank)) if axes is None else as_integers(axes, "an axis")
@@ -117,8 +114,7 @@ def windows(
     steps: Axes = 1,
     dilations: Axes = 1,
 ) -> Tensor:
-    """Return sliding windows, as numpy.lib.stride_tricks.sliding_window_view; a
-    view.
+    """Return sliding windows, as numpy.lib.stride_tricks.sliding_window_view; a view.
 
     axes       one for each size, the last ones when it is None
     steps      every how many-th window; one for all or one for each
@@ -205,9 +201,7 @@ graph_method("expand_dims")(unsqueeze)
 
 @graph_method()
 def flatten(g: Graph, x: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
-    """Merge the axes from `start_axis` to `end_axis` into one, as PyTorch's; a
-    view.
-    """
+    """Merge the axes from `start_axis` to `end_axis` into one, as PyTorch's; a view."""
     with op_context("flatten", x):
         if not x.rank:
             return g.apply("reshape", x, shape=(1,))
@@ -286,7 +280,6 @@ def take(g: Graph, x: Tensor, indices: Any, axis: int | None = None) -> Tensor:
     indices   integers, an array of them or an integer tensor
     axis      None: of the elements in their order
 
-    `gather` takes indices as they are and refuses negative ones.
     Errors   IndexRefused, when it is run for those of a tensor.
     """
     if axis is None:

@@ -28,8 +28,7 @@ MAX_SEQUENCE_LENGTH = 1 << 31
 
 @graph_method()
 def full(g: Graph, shape: Axes, value: Any, dtype: DTypeLike | None = None) -> Tensor:
-    """Return a tensor with one number everywhere, also that of a tensor; a view of
-    it.
+    """Return a tensor with one number everywhere, also that of a tensor; a view of it.
 
     dtype   None: the number's own, f32 for a Python float and i32 for an int
     Errors  ShapeError for more than one number, DTypeError.
@@ -60,9 +59,7 @@ def ones(g: Graph, shape: Axes, dtype: DTypeLike = "f32") -> Tensor:
 def full_like(
     g: Graph, x: Tensor, value: Any, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """Return one number in the shape of x, and in its dtype unless another is
-    named.
-    """
+    """Return one number in the shape of x, and in its dtype unless another is named."""
     with op_context("full_like", x):
         return g.full(x.shape, value, x.dtype if dtype is None else dtype)
 
@@ -187,9 +184,7 @@ def _triangle(g: Graph, name: str, comparison: str, x: Tensor, k: Any) -> Tensor
 
 
 def _diagonal_offsets(g: Graph, rows: int, columns: int) -> Tensor:
-    """Return each matrix element's distance to the right of the main diagonal
-    (i32).
-    """
+    """Return each matrix element's distance to the right of the main diagonal (i32)."""
     row = g.arange(rows).reshape(rows, 1)
     return g.arange(columns).reshape(1, columns) - row
 

@@ -66,8 +66,7 @@ class BlockedMatmulKernel:
     side     rows and columns of its block
     is_vec4  whether it moves the right operand by vec4s
     column_function  a function of the text that y_four takes four columns from, by the
-                     first of
-             them; none: y_four takes the first
+                     first of them; none: y_four takes the first
     """
 
     side: int

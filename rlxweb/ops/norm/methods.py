@@ -84,9 +84,7 @@ def rms_norm(
     axis: Axes = -1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Return x / sqrt(mean of x² + eps) · gamma + beta: layer norm without the
-    mean.
-    """
+    """Return x / sqrt(mean of x² + eps) · gamma + beta: layer norm without the mean."""
     return _normalize_axes(g, "rms_norm", x, (gamma, beta), axis, eps)
 
 
@@ -98,9 +96,7 @@ def _normalize_axes(
     axis: Axes,
     eps: float,
 ) -> Tensor:
-    """Apply a normalization op along one axis or several, which are merged into
-    one.
-    """
+    """Apply a normalization op along one axis or several, which are merged into one."""
     axes = normalize_sorted_axes(as_tuple(axis) or (), x.rank)
     if not axes:
         raise AttributeRefused(

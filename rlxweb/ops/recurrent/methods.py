@@ -111,8 +111,7 @@ def rnn(
     clip: float | None = None,
     batch_first: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Run a plain recurrent network over a sequence, as `lstm`; return (steps, last
-    h).
+    """Run a plain recurrent network over a sequence, as `lstm`; return (steps, last h).
 
     Shapes   w [D, H, I], r [D, H, H], b [D, 2·H], state [D, B, H]
     Source   ONNX's RNN

@@ -35,8 +35,7 @@ class RecurrentNetwork:
     reset_after_product  a GRU's reset gate multiplies the product, not the state
     sequence_state  which part of the state a result has of every step
     quantizes_state  products take h as 8 bits: of each row 256 steps from its least to
-                     its
-               largest number, 0 among them
+                     its largest number, 0 among them
     state_input, extra_input, lengths_input  where these operands stand; the state of an
     LSTM is two
     """

@@ -27,6 +27,7 @@ from rlxweb.ir.shape_arithmetic import (
     normalize_sorted_axes,
 )
 from rlxweb.ir.tensor import Axes, Tensor, op_context
+from rlxweb.ops.reduce.op import reduced_shape
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -82,7 +83,7 @@ def _reduce_truth(
         reduced_axes, truth = _resolve_axes(x, axes), as_bool(g, x)
     if prod(x.shape[a] for a in reduced_axes):
         return g.apply(op, truth, axes=reduced_axes, keep_dim=keep_dim)
-    return g.full(_reduced_shape(x.shape, reduced_axes, keep_dim), op == "min", "bool")
+    return g.full(reduced_shape(x.shape, reduced_axes, keep_dim), op == "min", "bool")
 
 
 @graph_method()
@@ -141,8 +142,7 @@ def std(
 def logsumexp(
     g: Graph, x: Tensor, axes: Axes | None = None, keep_dim: bool = False
 ) -> Tensor:
-    """Return log(sum(exp(x))) without overflow or underflow; -infinity for no
-    elements.
+    """Return log(sum(exp(x))) without overflow or underflow; -infinity for no elements.
 
     Errors   DTypeError unless they are floats; ShapeError.
     """
@@ -161,7 +161,7 @@ def logsumexp(
     return (
         result
         if keep_dim
-        else result.reshape(_reduced_shape(x.shape, reduced_axes, False))
+        else result.reshape(reduced_shape(x.shape, reduced_axes, False))
     )
 
 
@@ -244,10 +244,3 @@ def _add_arg_extreme(
         flat = x.reshape(-1)
         index = g.apply(op, flat, axis=0, last=last)
     return index.reshape((1,) * x.rank) if keepdims else index
-
-
-def _reduced_shape(shape: Shape, reduced_axes: Shape, keep_dim: bool) -> Shape:
-    """Return the shape that is left by a reduction over axes."""
-    if keep_dim:
-        return tuple(1 if a in reduced_axes else d for a, d in enumerate(shape))
-    return tuple(d for a, d in enumerate(shape) if a not in reduced_axes)

@@ -91,25 +91,6 @@ def bucketize(g: Graph, x: Tensor, boundaries: Tensor, right: bool = False) -> T
 
 
 @graph_method()
-def cumprod(
-    g: Graph,
-    x: Tensor,
-    axis: int = -1,
-    exclusive: bool = False,
-    reverse: bool = False,
-) -> Tensor:
-    """Return running products along an axis. `exclusive` leaves each element's own
-    value out; `reverse` starts at the end of the axis.
-    """
-    if not reverse:
-        return g.apply("cumprod", x, axis=axis, exclusive=exclusive)
-    with op_context("cumprod", x):
-        flipped = g.flip(x, axis) if x.rank else x
-    products = g.apply("cumprod", flipped, axis=axis, exclusive=exclusive)
-    return g.flip(products, axis)
-
-
-@graph_method()
 def nonzero(
     g: Graph, x: Tensor, size: int | None = None, fill_value: int = -1
 ) -> tuple[Tensor, Tensor]:
@@ -242,9 +223,7 @@ def reverse_sequence(
 
 
 def _known_array(g: Graph, value: Any, context: str, label: str) -> npt.NDArray[Any]:
-    """Return the array of a given value or of a constant tensor. Errors
-    Unsupported.
-    """
+    """Return the array of a given value or of a constant tensor. Errors Unsupported."""
     if not isinstance(value, Tensor):
         return as_array(value, context)
     node = g.node(value.id)

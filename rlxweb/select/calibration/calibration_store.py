@@ -21,9 +21,8 @@ from rlxweb.select.policy import cache_dir_from_env
 
 # --- Folder where calibrations are kept, as JSON files that are written atomically
 #
-# The one file that knows the platform's cache folder. Where there is none (a browser,
-# a read-only home) what was measured lives as long as the process, and that is said
-# once.
+# Without a folder (a browser, a read-only home), measurements last as long as the
+# process, and a warning says so once.
 
 # A calibration is some 20 KB; what is larger is not one of ours.
 MAX_FILE_NBYTES = 4 << 20

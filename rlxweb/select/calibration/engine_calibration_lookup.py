@@ -157,8 +157,7 @@ def record_for(
     """Return the record of an engine; measure and store it if there is none.
 
     point_kinds  what the caller needs; a record that lacks it (it was cut short when it
-                 was
-             made) is made anew, where that is allowed
+                 was made) is made anew, where that is allowed
     options  the keywords of `calibrate`
     Errors   DeviceError when the device cannot be opened or is lost; Unsupported when
              there is no record and measuring unasked is forbidden.

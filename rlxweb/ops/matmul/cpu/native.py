@@ -162,8 +162,7 @@ class MatmulEpilogue(NamedTuple):
 
     reads   the nodes it reads, the product first
     byte_strides  for the result and each of them, bytes from one row, one column and
-                  one
-            matrix to the next
+                  one matrix to the next
     """
 
     region: RegionSpec
