@@ -19,12 +19,19 @@ from rlxweb.batch.channel_group_power import BLOCK_NBYTES
 from rlxweb.batch.epoch_options import AveragedEpochs
 from rlxweb.batch.settings import segment_samples
 from rlxweb.core.errors import UsageError
+from rlxweb.core.function_options import FROM_SIGNATURE, Option, declare_options
 from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import Block, Group, check_finite
 from rlxweb.io.format_reader_interface import Samples
 from rlxweb.ops.welch.parameters import segment_count
 from rlxweb.signal.frequency_bins import FrequencyLimit, empty_band_error
 from rlxweb.signal.rounding_floor import RoundingFloor
+from rlxweb.signal.shared_options import (
+    ADAPTER_OPTION,
+    DEVICE_OPTION,
+    NAN_OPTION,
+    PRECISION_OPTION,
+)
 from rlxweb.signal.spectrogram import spectrogram
 from rlxweb.signal.time_frequency_result import TimeFrequency
 
@@ -41,6 +48,26 @@ half a gigabyte.
 _MAX_SEGMENTS_PER_SAMPLE = 16
 
 
+@declare_options(
+    segment_s=Option(
+        "Seconds per segment [2, but with --epochs at most a quarter of an epoch].",
+        is_positive=True,
+    ),
+    overlap=Option(
+        "Overlap of adjacent segments, as a fraction of a segment [0.5, more in short "
+        "recordings].",
+        below=1,
+    ),
+    columns=Option(
+        "Maximum number of time columns.", is_positive=True, default=FROM_SIGNATURE
+    ),
+    fmin=Option("Lowest frequency shown, in Hz.", default=FROM_SIGNATURE),
+    fmax=Option("Highest frequency shown, in Hz."),
+    device=DEVICE_OPTION,
+    adapter=ADAPTER_OPTION,
+    precision=PRECISION_OPTION,
+    nan=NAN_OPTION,
+)
 @dataclass(frozen=True, slots=True)
 class SpectrogramSettings:
     """Settings of how a recording is cut into segments and what is kept of it.

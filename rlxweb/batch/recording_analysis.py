@@ -30,7 +30,6 @@ from rlxweb.select.chooser import PlaceRequest, choose_place
 from rlxweb.select.device_and_adapter import engine_key
 from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.rounding_floor import RoundingFloor
-from rlxweb.signal.spectrum_peaks import validate_prominence
 from rlxweb.signal.welch_candidates import PickedEngine, WelchJob
 
 FileProgress = Callable[[int, int], object]
@@ -101,22 +100,7 @@ def analyse_file(
     stages = stages or StageTimer()
     try:
         with stages.stage("open the file", "open"):
-            opened = open_recording(
-                path,
-                fs=settings.fs,
-                channels=settings.channels or None,
-                array=settings.array,
-                layout=settings.layout,
-                storage_options=storage,
-                exclude=settings.exclude or None,
-                start=settings.start,
-                stop=settings.stop,
-                reference=settings.reference or None,
-                highpass=settings.highpass,
-                lowpass=settings.lowpass,
-                notch=settings.notch or None,
-                resample=settings.resample,
-            )
+            opened = open_recording(path, **settings.open_arguments)
         with opened as recording:
             total_samples = sum(
                 group.n_recorded * len(group.channels) for group in recording.signals
@@ -193,7 +177,7 @@ def _group_results(
     n_all = sum(condition.n_samples for condition in signals) * len(group.channels)
     # Every segment stands by itself in them.
     segment_spec = replace(spec, hop=spec.nperseg, n_segments=0)
-    segment_settings = replace(settings, nsegments=None)
+    segment_settings = settings.with_changes(nsegments=None)
     for condition, signal in zip(conditions, signals, strict=True):
         result = _analyse_group(
             recording,
@@ -250,9 +234,9 @@ def _analyse_group(
     context = f"welch of {recording.path!r}"
     fmax = group_fmax(settings.fmax, group, recording.groups, context)
     band = BinRange.from_frequencies(hz, group.fs, settings.fmin, fmax, context)
+    search = settings.peak_search(spec)
     # A band of fewer bins is shown whole.
-    k = min(settings.peak_count_for(spec), len(band))
-    validate_prominence(settings.prominence, settings.mode)
+    search = search._replace(k=min(search.k, len(band)))
     # Peaks are searched in the whole recording's average, so blocks give spectra.
     sample_type = group_sample_type(settings, group)
     job = WelchJob(spec, len(group.channels), group.longest, 0, sample_type=sample_type)
@@ -272,7 +256,7 @@ def _analyse_group(
     )
     band_power = power[:, band.bins]
     with stages.stage("find the peaks", "peaks", band_power.nbytes):
-        peaks = band.find_peaks(power, hz, k, settings.prominence, settings.mode, floor)
+        peaks = band.find_peaks(power, hz, search, floor)
     # Nothing is a copy, where a view would keep all of it.
     keeps_spectra = settings.spectra
     return GroupResult(
@@ -282,7 +266,7 @@ def _analyse_group(
         n_samples=group.n_recorded,
         n_segments=n_segments,
         preset=settings.preset,
-        mode=settings.mode,
+        mode=search.mode,
         spec=spec,
         hz=hz[band.bins] if keeps_spectra else hz[:0].copy(),
         power=band_power if keeps_spectra else power[:, :0].copy(),

@@ -1,99 +1,138 @@
 """Settings of a run over recordings, and what they mean for a group of channels.
 
-Knows every option by one name and no command line: the values are checked where they
-are used, by the functions that Python callers use too.
+The options are those of `welch_peaks` and `open_recording`, by their names; the values
+are checked where they are used, by the functions that Python callers use too.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from rlxweb.batch.epoch_options import EpochOptions
+from rlxweb.core.argument_validation import check_option_names
 from rlxweb.core.device import parse_device
 from rlxweb.core.errors import RecordingWarning
-from rlxweb.io import Group
-from rlxweb.io.format_reader_interface import ArrayLayout
+from rlxweb.core.function_options import call_arguments, options_of
+from rlxweb.io import Group, open_recording
 from rlxweb.io.storage_options import StorageAccess
 from rlxweb.ops.welch.spec import DIGITAL_DTYPE, WelchSpec
 from rlxweb.signal.frequency_bins import FrequencyLimit
-from rlxweb.signal.precision import Precision, ResolvedPrecision, resolve_precision
-from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.precision import ResolvedPrecision, resolve_precision
+from rlxweb.signal.spectrum_peaks import PeakSearch
+from rlxweb.signal.welch_peaks import welch_peaks
 from rlxweb.signal.welch_peaks_arguments import validate_k
-from rlxweb.signal.welch_request import DETREND_FROM_PRESET
+from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
 
 DEFAULT_PEAK_COUNT = 16
-READ_OPTIONS = (
-    *("fs", "channels", "exclude", "start", "stop", "array", "layout"),
-    *("reference", "highpass", "lowpass", "notch", "resample"),
-)
-"""Names of the options that select what is read of a recording, and its preprocessing.
-"""
-# What was asked for → what the presets call it, where they differ.
-_DETREND_ALIASES = {None: DETREND_FROM_PRESET, "none": None}
+_WELCH_OPTIONS = options_of(welch_peaks)
+_READ_OPTIONS = options_of(open_recording)
+_ESTIMATE_NAMES = frozenset(f.name for f in fields(WelchRequest))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, init=False, slots=True)
 class Settings:
-    """Settings that the user chose; `precision` and `device` may be "auto".
+    """Settings of a run over recordings.
 
-    nperseg    None: the whole length, of epochs
-    segment_s  seconds per segment; where given, each rate gets its own nperseg, cut to
-               the length of the recording (not to that of epochs)
-    epochs     the spectrum is that of epochs, averaged; None: of all that is taken
-    storage    how recordings behind URLs are reached; no number depends on it
-    k          peaks per channel; None is 16, or all bins where there are fewer
-    reference … resample  how channels are made ready, likewise; () is None
-    start, stop  the stretch of each recording, as `open_recording` takes them
-    spectra    results hold the power at every bin; without, the peaks alone
+    Parameters
+    ----------
+    segment_s : float, optional
+        Seconds per segment: each rate gets its own nperseg, cut to the length of the
+        recording (not to that of epochs).
+    epochs : EpochOptions, optional
+        The spectrum is that of these epochs, averaged; None: of all samples.
+    storage : StorageAccess, optional
+        How recordings behind URLs are reached; no result depends on it.
+    spectra : bool
+        Results hold the power at every bin; without, the peaks alone.
+    **options
+        Options of `rlxweb.welch_peaks` and `rlxweb.open_recording` by their names.
+        None, or an option that is left out, has the default of the function, except
+        for `k`: 16, or all bins where there are fewer; `nperseg`: 256, or a whole
+        epoch where there are epochs; `device` and `precision`: "auto".
+
+    Attributes
+    ----------
+    welch, reading : dict
+        Values of the options of `welch_peaks` and of `open_recording`, all of them.
+
+    Raises
+    ------
+    TypeError
+        For an option that neither function declares.
     """
 
-    fs: float | None = None
-    nperseg: int | None = 256
-    segment_s: float | None = None
-    k: int | None = None
-    noverlap: int | None = None
-    nsegments: int | None = None
-    preset: str = "rlx"
-    mode: str = "bins"
-    window: str | tuple[object, ...] | None = None
-    detrend: str | None = None
-    channels: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    start: str | None = None
-    stop: str | None = None
-    reference: tuple[str, ...] = ()
-    highpass: float | None = None
-    lowpass: float | None = None
-    notch: tuple[float, ...] = ()
-    resample: float | None = None
-    array: str | None = None
-    layout: ArrayLayout | None = None
-    device: str = "auto"
-    adapter: str = ""
-    precision: Precision = "auto"
-    nan: str = "raise"
-    prominence: float | None = None
-    fmin: float | None = None
-    fmax: float | None = None
-    spectra: bool = True
-    epochs: EpochOptions | None = None
-    storage: StorageAccess = field(default_factory=StorageAccess, compare=False)
+    segment_s: float | None
+    epochs: EpochOptions | None
+    storage: StorageAccess = field(compare=False)
+    spectra: bool
+    welch: dict[str, Any]
+    reading: dict[str, Any]
+
+    def __init__(
+        self,
+        *,
+        segment_s: float | None = None,
+        epochs: EpochOptions | None = None,
+        storage: StorageAccess | None = None,
+        spectra: bool = True,
+        **options: Any,
+    ) -> None:
+        check_option_names("Settings", options, {**_WELCH_OPTIONS, **_READ_OPTIONS})
+        welch, reading = (
+            {n: options.get(n, option.initial_value) for n, option in declared.items()}
+            for declared in (_WELCH_OPTIONS, _READ_OPTIONS)
+        )
+        has_whole_epochs = epochs is not None and segment_s is None
+        if welch["nperseg"] is None and not has_whole_epochs:
+            welch["nperseg"] = DEFAULT_NPERSEG
+        values = segment_s, epochs, storage or StorageAccess(), spectra, welch, reading
+        for setting, value in zip(fields(self), values, strict=True):
+            object.__setattr__(self, setting.name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the value of an option of `welch_peaks` or `open_recording`."""
+        if name in _WELCH_OPTIONS:
+            return self.welch[name]
+        if name in _READ_OPTIONS:
+            return self.reading[name]
+        raise AttributeError(f"Settings has no option {name!r}")
+
+    def with_changes(self, **changes: Any) -> Settings:
+        """Return the settings with other values of some options."""
+        options = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Settings(
+            **{**options.pop("welch"), **options.pop("reading"), **options, **changes}
+        )
+
+    @property
+    def open_arguments(self) -> dict[str, Any]:
+        """Keyword arguments of `open_recording`."""
+        return {**call_arguments(self.reading), "storage_options": self.storage}
 
     def nperseg_for(self, group: Group) -> int:
         """Return the samples per segment for a group, or for one that is as long as an
         epoch.
         """
         if self.segment_s is None:
-            return group.longest if self.nperseg is None else self.nperseg
+            return group.longest if self.nperseg is None else int(self.nperseg)
         if self.epochs is None:
             return segment_samples(group, self.segment_s, f"{group.recording!r}")
         return max(1, round(self.segment_s * group.fs))
 
+    def peak_search(self, spec: WelchSpec) -> PeakSearch:
+        """Return the search for the peaks of a channel.
+
+        Raises UsageError for more peaks than there are bins, and for an option that
+        does not apply.
+        """
+        k = self.peak_count_for(spec)
+        return PeakSearch.from_options(self.welch | {"k": k}).checked()
+
     def peak_count_for(self, spec: WelchSpec) -> int:
-        """Return the number of peaks per channel. Errors   UsageError for a number that
+        """Return the number of peaks per channel; raise UsageError for a number that
         was asked for and is not there.
         """
         k = min(DEFAULT_PEAK_COUNT, spec.n_freqs) if self.k is None else self.k
@@ -101,17 +140,26 @@ class Settings:
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings that the numbers depend on, as plain data."""
-        values = asdict(self)
-        del values["spectra"]
-        del values["storage"]
-        return values
+        return {
+            **self.reading,
+            **self.welch,
+            "segment_s": self.segment_s,
+            "epochs": None if self.epochs is None else asdict(self.epochs),
+        }
 
     @property
     def requested_device(self) -> str:
         """Device that is requested, or "auto"; naming an adapter requests a GPU."""
-        if self.device.strip().lower() != "auto":
-            return parse_device(self.device).label
-        return "gpu" if self.adapter else "auto"
+        return requested_device(self.device, self.adapter)
+
+
+def requested_device(device: str, adapter: str) -> str:
+    """Return the label of the device that is requested, or "auto"; naming an adapter
+    requests a GPU.
+    """
+    if device.strip().lower() != "auto":
+        return parse_device(device).label
+    return "gpu" if adapter else "auto"
 
 
 def group_fmax(
@@ -162,30 +210,10 @@ def group_spec(settings: Settings, group: Group, nperseg: int) -> WelchSpec:
     """Resolve the Welch parameters for the length of the group, or of its longest piece
     without a gap.
     """
-    return spec_from_preset(
-        settings.preset,
-        group.longest,
-        fs=group.fs,
-        nperseg=nperseg,
-        noverlap=settings.noverlap,
-        # Of pieces it is told while they are averaged whether they have as many.
-        nsegments=None if group.gaps else settings.nsegments,
-        window=settings.window,
-        detrend=_DETREND_ALIASES.get(settings.detrend, settings.detrend),
-        dtype=group_sample_type(settings, group).compute_dtype,
-    )
-
-
-_EMPTY_MEANS_NONE = ("channels", "exclude", "reference", "notch")
-
-
-def build_open_options(
-    options: Mapping[str, Any], storage: StorageAccess
-) -> dict[str, Any]:
-    """Return the keyword arguments of `open_recording` from options by name; () becomes
-    None.
-    """
-    arguments = {name: options[name] for name in READ_OPTIONS}
-    for name in _EMPTY_MEANS_NONE:
-        arguments[name] = arguments[name] or None
-    return {**arguments, "storage_options": storage}
+    estimate = {n: v for n, v in settings.welch.items() if n in _ESTIMATE_NAMES}
+    estimate |= {"fs": group.fs, "nperseg": nperseg}
+    if group.gaps:
+        # Whether the pieces have as many segments is known when they are averaged.
+        estimate["nsegments"] = None
+    request = WelchRequest(**call_arguments(estimate))
+    return request.spec(group.longest, group_sample_type(settings, group).compute_dtype)

@@ -27,7 +27,9 @@ from rlxweb.cli.plot_options import DARK_OPTION, pop_plot_style
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention
 from rlxweb.core.errors import UsageError
+from rlxweb.io import open_recording
 from rlxweb.signal.band_power import BAND_PRESETS, MIN_CYCLES, BandsLike
+from rlxweb.signal.welch_peaks import welch_peaks
 
 MIN_SEGMENT_S = 4.0
 
@@ -68,17 +70,16 @@ def _parse_bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands
     help="eeg, hrv, or custom bands in Hz (mu=8:12,beta=13:30).",
 )
 @VALUE_OPTIONS
-@options.FS
 @click.option(
     "--segment-s",
     type=click.FloatRange(0, min_open=True),
     help="Seconds per segment; default: the duration of two cycles at the lowest band "
     "edge, but at least 4 s; with --epochs, one epoch.",
 )
-@options.SAMPLE_OPTIONS
+@options.declared_options(open_recording)
 @EPOCH_OPTIONS
 @STORAGE_OPTION
-@options.COMPUTE_OPTIONS
+@options.declared_options(welch_peaks, *options.COMPUTE_NAMES)
 @options.output_file_option(
     "csv", "Write one CSV row per channel and band; - is stdout."
 )
@@ -162,9 +163,7 @@ def _density_settings(request: BandRequest, option_values: dict[str, Any]) -> Se
                 "a band needs a name and two edges in Hz, 0 ≤ low < high",
             )
     epochs = option_values["epochs"] = pop_epoching(option_values)
-    if option_values["segment_s"] is None and epochs is not None:
-        option_values["nperseg"] = None  # of whole epochs
-    elif option_values["segment_s"] is None:
+    if option_values["segment_s"] is None and epochs is None:
         option_values["segment_s"] = max(
             MIN_SEGMENT_S, MIN_CYCLES / lowest_edge(edges_by_band)
         )

@@ -23,7 +23,6 @@ from rlxweb.batch.file_job_protocol import AnalysisOutcome, analyse_sequentially
 from rlxweb.batch.results import FileResult
 from rlxweb.batch.settings import Settings
 from rlxweb.cli.console import format_count, print_lines
-from rlxweb.core.device import is_auto, parse_device
 from rlxweb.core.errors import RecordingWarning, UsageError
 from rlxweb.io.url_parsing_and_redaction import is_url
 
@@ -91,8 +90,7 @@ class ClusterRunner:
 
         Errors   UnknownDevice
         """
-        if not is_auto(settings.device):
-            parse_device(settings.device)
+        _ = settings.requested_device
 
     def _missing_files(self, files: Sequence[str]) -> set[str]:
         """Return the local files that do not exist; a remote scheduler's files are not

@@ -20,7 +20,6 @@ from rlxweb.batch.recording_conversion import (
     output_exists_error,
 )
 from rlxweb.batch.run_record_entries import path_text, timing_entry
-from rlxweb.batch.settings import build_open_options
 from rlxweb.cli import options
 from rlxweb.cli.batch import BatchResult, make_file_runner, run_files
 from rlxweb.cli.console import format_count, make_console, print_lines
@@ -29,9 +28,10 @@ from rlxweb.cli.output_files import check_output_paths, uses_stdout, write_resul
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.resumable_results import ResultRetention, list_names
 from rlxweb.core.errors import UsageError
+from rlxweb.core.function_options import options_of
 from rlxweb.core.message_text import printable
 from rlxweb.core.output_streams import is_stream
-from rlxweb.io import write_json
+from rlxweb.io import open_recording, write_json
 from rlxweb.io.formats import WRITERS
 from rlxweb.io.recording_writer import Written, check_format_options, choose_format
 from rlxweb.io.url_parsing_and_redaction import is_url, url_file_name
@@ -78,8 +78,7 @@ _MAX_SHOWN = 32
     "Sample value that is stored as the largest integer; default: 1 in WAV and FLAC, "
     "from the range of each channel in EDF and BDF.",
 )
-@options.FS
-@options.SAMPLE_OPTIONS
+@options.declared_options(open_recording)
 @STORAGE_OPTION
 @options.JOBS
 @options.output_file_option("json", "Write the run record as JSON; - is stdout.")
@@ -110,8 +109,12 @@ def command(
     """
     file_format = _output_format(to, output_path)
     check_format_options(file_format, bits, full_scale, f"--to {file_format}")
-    access = option_values.pop("storage")
-    reading = build_open_options(option_values, access)
+    access = option_values["storage"]
+    settings = {"to": file_format, "bits": bits, "full_scale": full_scale} | {
+        name: None if option_values[name] == () else option_values[name]
+        for name in options_of(open_recording)
+    }
+    reading = options.pop_open_arguments(option_values)
     err = make_console(stderr=True)
     conversions: list[ConversionJob] = []
 
@@ -147,8 +150,6 @@ def command(
         keep_going=keep_going,
         prepare_outputs=prepare_outputs,
     )
-    settings = {"to": file_format, "bits": bits, "full_scale": full_scale, **reading}
-    del settings["storage_options"]
     if json_path is not None:
         write_results([(json_path, lambda f: _write_record(f, batch, settings))])
     if not quiet:

@@ -38,7 +38,7 @@ N_PEAKS = 5
     "--out", default="rlxweb-demo", show_default=True, help="Folder for the plot."
 )
 @options.AUTO_DEVICE
-@options.FS
+@options.declared_options(open_recording, "fs")
 @options.output_file_option("json", "Write the run record as JSON; - is stdout.")
 @AXIS_OPTION
 @LINES_OPTION

@@ -9,47 +9,27 @@ from __future__ import annotations
 
 import click
 
+from rlxweb.core.argument_validation import NAMES_ELSEWHERE
 from rlxweb.core.errors import RlxError, near
 from rlxweb.core.message_text import Advice
 
 OUT_OF_MEMORY_MESSAGE = "out of memory; use shorter segments, or fewer rows or channels"
 
 _OUTPUT_FLAGS = "--out --csv --npz --json --plot"
-# What other programs and libraries call it → what it is called here.
+# What other programs call a flag → the flags here; `NAMES_ELSEWHERE` has more.
 _FLAG_ALIASES = {
     "-o": _OUTPUT_FLAGS,
     "--average": "--preset",
-    "--channel": "--channels",
     "--cpu": "--device",
     "--fft": "--nperseg",
-    "--freq-max": "--fmax",
-    "--freq-min": "--fmin",
     "--gpu": "--device",
-    "--highest": "--fmax",
     "--ignore-errors": "--keep-going",
-    "--length": "--nperseg",
-    "--lowest": "--fmin",
-    "--max-freq": "--fmax",
-    "--min-freq": "--fmin",
-    "--n-overlap": "--noverlap",
-    "--n-per-seg": "--nperseg",
-    "--n-fft": "--nperseg",
     "--nfft": "--n-fft --nperseg",
-    "--number": "--k",
     "--out": _OUTPUT_FLAGS,
     "--output": _OUTPUT_FLAGS,
-    "--overlap": "--noverlap",
-    "--peaks": "--k",
-    "--picks": "--channels",
     "--picture": "--plot",
-    "--rate": "--fs",
-    "--sample-rate": "--fs",
-    "--sampling-rate": "--fs",
     "--scaling": "--preset",
-    "--sfreq": "--fs",
     "--skip-errors": "--keep-going",
-    "--sr": "--fs",
-    "--top": "--k",
     "--verbose": "--explain",
     "--why": "--explain",
 }
@@ -101,7 +81,9 @@ def attach_command(
 
 def _suggest_flags(option: str, command: click.Command) -> list[str]:
     known_flags = [flag for param in command.params for flag in param.opts]
-    aliases = _FLAG_ALIASES.get(option.lower().replace("_", "-"), "").split()
+    flag = option.lower().replace("_", "-")
+    name = NAMES_ELSEWHERE.get(flag.lstrip("-").replace("-", "_"), "")
+    aliases = _FLAG_ALIASES.get(flag, f"--{name}").split()
     available_aliases = [flag for flag in aliases if flag in known_flags]
     # Without their dashes, in which all are alike.
     flags_by_name = {flag.lstrip("-"): flag for flag in known_flags}

@@ -17,6 +17,7 @@ from rlxweb.cli.json_documents import json_document
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.core.device import Device
 from rlxweb.core.errors import RlxError, UsageError
+from rlxweb.core.function_options import call_arguments
 from rlxweb.cost.decision import (
     Decision,
     comparison_text,
@@ -35,6 +36,7 @@ from rlxweb.select.device_and_adapter import DevicePlace, available_places, engi
 from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import STRATEGIES, WelchJob, engine_for_candidate
+from rlxweb.signal.welch_peaks import welch_peaks
 from rlxweb.signal.welch_peaks_arguments import validate_min_segments
 
 SCHEMA = "rlxweb.explain_command/1"
@@ -42,6 +44,7 @@ SEED_NOTE = (
     "RLX's cost formulas ignore --segments and assume 1 segment for the strategy "
     "'ultra', 2 segments for the other strategies"
 )
+_READ_NAMES = ("fs", "channels", "array", "layout")
 POSITIVE_SIZE = click.IntRange(1, 1 << 40)
 MAX_N_FFT = 1 << 24
 MAX_MEASURED_GIB = 1.5
@@ -62,7 +65,7 @@ STOPWATCH = Stopwatch(samples=9, min_samples=7, budget_ns=2e9)
     default=256,
     show_default=True,
 )
-@click.option("--k", type=POSITIVE_SIZE, help=options.K_HELP)
+@options.declared_options(welch_peaks, "k")
 @click.option(
     "--segments",
     "--nsegments",
@@ -70,12 +73,9 @@ STOPWATCH = Stopwatch(samples=9, min_samples=7, budget_ns=2e9)
     type=POSITIVE_SIZE,
     help="Segments per row [8].",
 )
-@options.FS
-@options.CHANNELS
-@options.ARRAY
-@options.LAYOUT
+@options.declared_options(open_recording, *_READ_NAMES)
 @STORAGE_OPTION
-@options.PRECISION
+@options.declared_options(welch_peaks, "precision")
 @options.devices_option("all")
 @options.MIN_SEGMENTS
 @options.choice_option(
@@ -154,9 +154,7 @@ def _requested_jobs(
             "--batch",
             "it cannot be combined with FILE, which determines the number of rows",
         )
-    reading = {
-        name: option_values[name] for name in ("fs", "channels", "array", "layout")
-    }
+    reading = call_arguments({name: option_values[name] for name in _READ_NAMES})
     settings = Settings(
         nperseg=option_values["n_fft"],
         nsegments=option_values["segments"],
@@ -164,9 +162,7 @@ def _requested_jobs(
     )
     jobs = []
     with open_recording(
-        file,
-        **reading | {"channels": reading["channels"] or None},
-        storage_options=option_values["storage"],
+        file, **reading, storage_options=option_values["storage"]
     ) as recording:
         for group in recording.signals:
             spec = group_spec(settings, group, settings.nperseg_for(group))
@@ -184,7 +180,7 @@ def _requested_jobs(
 
 def _job_from_sizes(option_values: dict[str, Any]) -> tuple[str, WelchJob]:
     """Return the job of the sizes given as options, with its title."""
-    for name in ("fs", "channels", "array", "layout"):
+    for name in _READ_NAMES:
         if option_values[name] not in (None, ()):
             raise UsageError(f"--{name}", "it requires a FILE")
     batch, segments = option_values["batch"] or 32, option_values["segments"] or 8

@@ -22,34 +22,19 @@ from rlxweb.cli.console import (
 from rlxweb.cli.json_documents import json_document
 from rlxweb.cli.python_graph_import import load_compiled_graph
 from rlxweb.core.errors import UsageError, did_you_mean
+from rlxweb.core.function_options import call_arguments, options_of
 from rlxweb.core.limits import Limits
 from rlxweb.export.browser_graph_compilation import FEATURES
 from rlxweb.export.npm_package import NpmPackage
 from rlxweb.export.web_export import ExportProgress, ExportSummary, ExportTarget
 from rlxweb.gpu.js_bridge_conversion import webgpu_limit
 from rlxweb.io import write_json
-from rlxweb.signal.exported_welch_estimate import Output
 from rlxweb.signal.welch_export import export_welch
 
 SCHEMA = "rlxweb.export/1"
 _WELCH_NAME = "welch"
 # Options of one of the two, for the other to refuse.
-_WELCH_OPTIONS = {
-    "rows": None,
-    "samples": None,
-    "fs": None,
-    "nperseg": None,
-    "noverlap": None,
-    "nsegments": None,
-    "nfft": None,
-    "k": None,
-    "output": None,
-    "preset": None,
-    "mode": None,
-    "window": None,
-    "detrend": None,
-    "scaling": None,
-}
+_WELCH_OPTIONS = tuple(options_of(export_welch))
 _GRAPH_OPTIONS = ("weights", "outputs", "features")
 
 
@@ -65,34 +50,7 @@ _GRAPH_OPTIONS = ("weights", "outputs", "features")
 @options.value_option(
     "--name", str, "Name of the module (NAME.js); default: name of the graph."
 )
-@options.value_option("--rows", int, "welch: rows per call.")
-@options.value_option("--samples", int, "welch: samples per row.")
-@options.value_option("--fs", float, "welch: sampling rate in Hz.")
-@options.value_option("--nperseg", int, "welch: samples per segment [256].")
-@options.value_option("--noverlap", int, "welch: samples of overlap between segments.")
-@options.value_option("--nsegments", int, "welch: average only the first N segments.")
-@options.value_option("--nfft", int, "welch: length of the transform [nperseg].")
-@options.value_option("--k", int, f"welch: {options.K_HELP}")
-@options.choice_option(
-    "--output", get_args(Output), "welch: what a call returns [peaks]."
-)
-@options.choice_option(
-    "--preset", ["rlx", "scipy", "mne"], "welch: see `rlxweb welch`."
-)
-@options.choice_option(
-    "--mode", ["bins", "peaks"], "welch: strongest bins or local maxima [bins]."
-)
-@options.WINDOW
-@options.choice_option(
-    "--detrend",
-    ["none", "constant", "linear"],
-    "welch: trend to remove from each segment; default: from the preset.",
-)
-@options.choice_option(
-    "--scaling",
-    ["density", "spectrum", "none"],
-    "welch: scaling of the power; default: from the preset.",
-)
+@options.declared_options(export_welch, prefix="welch: ")
 @options.value_option("--weights", str, "Graphs: NPZ file with one array per param.")
 @click.option("--outputs", help="Graphs: comma-separated output names.")
 @click.option(
@@ -151,7 +109,7 @@ def _check_options(option_values: Mapping[str, Any], is_welch: bool) -> None:
     """Raise UsageError for an option that does not apply, or for one that is
     missing.
     """
-    foreign_options = _GRAPH_OPTIONS if is_welch else tuple(_WELCH_OPTIONS)
+    foreign_options = _GRAPH_OPTIONS if is_welch else _WELCH_OPTIONS
     for name in foreign_options:
         if option_values[name] not in (None, ()):
             flag = "--feature" if name == "features" else f"--{name}"
@@ -208,13 +166,7 @@ def _export_welch(
     show_progress: ExportProgress,
 ) -> ExportSummary:
     """Export a Welch estimate."""
-    welch_options = {
-        name: option_values[name]
-        for name in _WELCH_OPTIONS
-        if option_values[name] is not None
-    }
-    if welch_options.get("detrend") == "none":
-        welch_options["detrend"] = None
+    welch_options = call_arguments({n: option_values[n] for n in _WELCH_OPTIONS})
     common = _common_arguments(option_values) | {
         "name": option_values["name"] or _WELCH_NAME
     }

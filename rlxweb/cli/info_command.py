@@ -43,9 +43,7 @@ _DAY_S = 86_400
 
 @click.command(name="info")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@options.FS
-@options.ARRAY
-@options.LAYOUT
+@options.declared_options(open_recording, "fs", "array", "layout")
 @STORAGE_OPTION
 @options.output_file_option("csv", "Write one CSV row per annotation; - is stdout.")
 @options.output_file_option("json", "Write the description as JSON; - is stdout.")

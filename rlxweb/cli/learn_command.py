@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from rlxweb.batch.run_record_entries import path_text
-from rlxweb.batch.settings import Settings, build_open_options
+from rlxweb.batch.settings import requested_device
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import parse_frequency_range
 from rlxweb.cli.batch import SkippedChannels
@@ -48,7 +48,8 @@ from rlxweb.signal.learned.learn import (
     learn_welch,
 )
 from rlxweb.signal.learned.pruning import Pruning, pareto_front
-from rlxweb.signal.welch_request import PRESETS
+from rlxweb.signal.welch_peaks import welch_peaks
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET
 
 SCHEMA = "rlxweb.learn/1"
 SUFFIX = ".rlxl"
@@ -87,7 +88,7 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
     callback=parse_frequency_range,
     help="Frequency band of the output bins, in Hz (0.5:45).",
 )
-@options.value_option("--k", click.IntRange(1), options.K_HELP)
+@options.declared_options(welch_peaks, "k", "preset", "window")
 @options.value_option(
     "--error",
     click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -100,19 +101,11 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
     required=True,
 )
 @options.choice_option(
-    "--preset",
-    tuple(PRESETS),
-    "Conventions of the spectrum; see `rlxweb welch`.",
-    "rlx",
-)
-@options.WINDOW
-@options.choice_option(
     "--detrend",
     ["none", "constant"],
     "Trend to remove from each segment; default: from the preset.",
 )
-@options.FS
-@options.SAMPLE_OPTIONS
+@options.declared_options(open_recording)
 @STORAGE_OPTION
 @options.value_option(
     "--steps", click.IntRange(0), "Number of training steps.", DEFAULT_STEPS
@@ -153,8 +146,8 @@ def command(files: tuple[str, ...], quiet: bool, **option_values: Any) -> None:
     _check_file_names(option_values["out_path"], option_values["plot_path"])
     outputs = {f"--{name}": option_values[f"{name}_path"] for name in OUTPUT_OPTIONS}
     paths = [path for path in outputs.values() if path is not None]
-    access: StorageAccess = option_values.pop("storage")
-    reading = build_open_options(option_values, access)
+    access: StorageAccess = option_values["storage"]
+    reading = options.pop_open_arguments(option_values)
     err = make_console(stderr=True)
     notify = partial(print_lines, err, style="dim")
     recordings = resolve_recordings(files, paths, notify, _raise_error, access)
@@ -249,10 +242,9 @@ def _train(
 ) -> Learned:
     """Train the transform and show its progress."""
     adapter = option_values["adapter"]
-    device = Settings(device=option_values["device"], adapter=adapter).requested_device
+    device = requested_device(option_values["device"], adapter)
     names = "nperseg", "k", "preset", "window", "steps", "price", "seed"
     low, high = option_values["band"]
-    detrend = option_values["detrend"] or "preset"
     with make_progress(make_console(stderr=True), enabled=not quiet) as bar:
         task = bar.add_task("train", total=max(1, option_values["steps"]))
 
@@ -267,7 +259,7 @@ def _train(
             fmin=low,
             fmax=high,
             max_error=option_values["error"],
-            detrend=None if detrend == "none" else detrend,
+            detrend=option_values["detrend"] or DETREND_FROM_PRESET,
             device=device,
             adapter=adapter,
             save_to=option_values["resume_path"],

@@ -7,20 +7,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any, Final
 
 import click
 
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
+from rlxweb.core.function_options import Option, call_arguments, options_of
 from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.engines.registry import engine_labels
-from rlxweb.io.format_reader_interface import ArrayLayout
+from rlxweb.io import open_recording
 from rlxweb.io.url_parsing_and_redaction import is_url, redact_url
 from rlxweb.select.device_and_adapter import DevicePlace, parse_place
-from rlxweb.signal.precision import Precision
-
-K_HELP = "Number of peaks [16, or all bins if there are fewer]."
+from rlxweb.signal.shared_options import ADAPTER_OPTION, DEVICE_OPTION
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -36,16 +36,6 @@ def complete_device_label(
     return [label for label in (*auto_labels, *known) if label.startswith(incomplete)]
 
 
-AUTO_DEVICE = click.option(
-    "--device",
-    shell_complete=complete_device_label,
-    default="auto",
-    show_default=True,
-    help="auto, or a name from `rlxweb devices`.",
-)
-FS = click.option(
-    "--fs", type=float, help="Sampling rate in Hz, for files without one."
-)
 MIN_SEGMENTS = click.option(
     "--min-segments",
     type=click.IntRange(1),
@@ -100,14 +90,6 @@ def choice_option(
     return value_option(flag, click.Choice(choices), help_text, default)
 
 
-PRECISION = choice_option(
-    "--precision",
-    get_args(Precision),
-    "auto: the precision of the samples; f32: float32; f64: float64 throughout.",
-    "auto",
-)
-
-
 def _parse_window(
     ctx: click.Context, param: click.Parameter, value: str | None
 ) -> str | tuple[object, ...] | None:
@@ -126,13 +108,6 @@ def _parse_number(text: str) -> float:
     )
 
 
-WINDOW = click.option(
-    "--window",
-    callback=_parse_window,
-    help="Window, with parameters after commas (kaiser,8.6); default: from the preset.",
-)
-
-
 # The names of a list: in quotes, or up to the next comma.
 _NAME_PATTERN = re.compile(r'\s*"([^"]*)"\s*(?:,|$)|([^,]+)')
 
@@ -149,39 +124,6 @@ def _parse_names(
             param.opts[0], "the channel name is empty", hint=f"omit {param.opts[0]}"
         )
     return names
-
-
-CHANNELS = click.option(
-    "--channels",
-    "-c",
-    multiple=True,
-    callback=_parse_names,
-    help="Channel names or patterns ('EEG*'), repeatable or comma-separated; put a "
-    "name that contains a comma in double quotes.",
-)
-EXCLUDE = click.option(
-    "--exclude",
-    "-x",
-    multiple=True,
-    callback=_parse_names,
-    help="Channels to exclude, in the syntax of --channels.",
-)
-_TIME_SYNTAX = "seconds, h:mm:ss, @time of day, or the text of an annotation."
-START = click.option(
-    "--start", metavar="T", help=f"Start of the samples: {_TIME_SYNTAX}"
-)
-STOP = click.option("--stop", metavar="T", help=f"End of the samples: {_TIME_SYNTAX}")
-
-
-ARRAY = click.option(
-    "--array",
-    help="Name of the array to read from an NPZ, HDF5 or NWB file or a Zarr group.",
-)
-LAYOUT = choice_option(
-    "--layout",
-    get_args(ArrayLayout),
-    "Axis order of a 2-D array (NPY, NPZ, Zarr, HDF5); default: channels-first.",
-)
 
 
 def output_file_option(
@@ -214,11 +156,6 @@ def check_local_path(
     return path
 
 
-ADAPTER = click.option(
-    "--adapter", default="", help="Use the GPU adapter whose name contains this text."
-)
-
-
 def _parse_jobs(ctx: click.Context, param: click.Parameter, text: str) -> int:
     if text == "auto":
         return usable_cpus()
@@ -239,12 +176,6 @@ JOBS = click.option(
 KEEP_GOING = click.option(
     "--keep-going", is_flag=True, help="Continue with the other files after an error."
 )
-NAN = choice_option(
-    "--nan",
-    ["raise", "propagate"],
-    "How to handle samples that are not finite.",
-    "raise",
-)
 
 
 def combine_options(*decorators: Decorator) -> Decorator:
@@ -258,42 +189,68 @@ def combine_options(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-REFERENCE = click.option(
-    "--reference",
-    "-r",
-    multiple=True,
-    callback=_parse_names,
-    help="Subtract from each channel the mean of the named channels; 'average' means "
-    "all channels; -c need not include the named channels.",
-)
 _POSITIVE = click.FloatRange(0, min_open=True)
-NOTCH = click.option(
-    "--notch",
-    multiple=True,
-    type=_POSITIVE,
-    help="Remove this frequency, in Hz; repeatable.",
-)
-SAMPLE_OPTIONS = combine_options(
-    CHANNELS,
-    EXCLUDE,
-    START,
-    STOP,
-    REFERENCE,
-    value_option(
-        "--highpass",
-        _POSITIVE,
-        "Remove frequencies below this, in Hz (zero-phase filter).",
-    ),
-    value_option(
-        "--lowpass",
-        _POSITIVE,
-        "Remove frequencies above this, in Hz (zero-phase filter).",
-    ),
-    NOTCH,
-    value_option("--resample", _POSITIVE, "Resample all channels to this rate, in Hz."),
-    ARRAY,
-    LAYOUT,
-)
-"""Options that select the samples of a recording and preprocess them."""
-COMPUTE_OPTIONS = combine_options(AUTO_DEVICE, ADAPTER, PRECISION, NAN)
+_CALLBACKS: dict[str, Any] = {"window": _parse_window}
+_COMPLETIONS: dict[str, Any] = {"device": complete_device_label}
+
+
+def declared_options(
+    function: Callable[..., Any],
+    *names: str,
+    without: Container[str] = (),
+    prefix: str = "",
+) -> Decorator:
+    """Declare the options of a function that it describes with `declare_options`.
+
+    names    which of them, in this order; none: all
+    without  which are left out
+    prefix   begins each help text: "FILE: " where they apply to files alone, and then
+             nothing has a default, so that an option that was given can be refused
+    """
+    options = options_of(function)
+    chosen = [options[name] for name in names or options if name not in without]
+    return combine_options(*(_click_option(option, prefix) for option in chosen))
+
+
+def _click_option(option: Option, prefix: str) -> Decorator:
+    """Return the command-line option of a described parameter."""
+    value_type: Any = option.kind
+    if option.choices:
+        value_type = click.Choice(option.choices)
+    elif option.is_positive:
+        value_type = click.IntRange(1) if option.kind is int else _POSITIVE
+    elif option.below is not None:
+        value_type = click.FloatRange(0, option.below, max_open=True)
+    callback = _CALLBACKS.get(option.name)
+    if option.is_list and option.kind is str:
+        callback = _parse_names
+    text = option.help
+    if prefix:
+        text = f"{prefix}{text[0].lower()}{text[1:]}"
+    default = None if prefix else option.default
+    return click.option(
+        f"--{option.name.replace('_', '-')}",
+        *option.flags,
+        type=value_type,
+        default=None if option.is_list else default,
+        show_default=default not in (None, ""),
+        multiple=option.is_list,
+        metavar=option.metavar or None,
+        callback=callback,
+        shell_complete=_COMPLETIONS.get(option.name),
+        help=text,
+    )
+
+
+def pop_open_arguments(option_values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the options of `open_recording` from `option_values` and return its
+    keyword arguments.
+    """
+    values = {name: option_values.pop(name) for name in options_of(open_recording)}
+    return {**call_arguments(values), "storage_options": option_values.pop("storage")}
+
+
+AUTO_DEVICE = _click_option(replace(DEVICE_OPTION, name="device"), "")
+ADAPTER = _click_option(replace(ADAPTER_OPTION, name="adapter", default=""), "")
+COMPUTE_NAMES: Final = ("device", "adapter", "precision", "nan")
 """Options for where and in which precision to compute."""

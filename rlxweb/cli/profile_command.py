@@ -15,7 +15,7 @@ import numpy as np
 from rlxweb.batch.channel_group_power import samples_per_block
 from rlxweb.batch.recording_analysis import analyse_file, check_device
 from rlxweb.batch.results import GroupResult
-from rlxweb.batch.settings import Settings
+from rlxweb.batch.settings import Settings, requested_device
 from rlxweb.batch.stage_timing import StageTimer
 from rlxweb.cli import options
 from rlxweb.cli.console import make_console, make_progress, print_lines
@@ -32,10 +32,11 @@ from rlxweb.cli.roofline_plot import write_roofline_picture
 from rlxweb.cli.welch_plot import check_plot, picture_format
 from rlxweb.core.device import Device
 from rlxweb.core.errors import UsageError
+from rlxweb.core.function_options import options_of
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
 from rlxweb.cost.decision import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
-from rlxweb.io import write_json
+from rlxweb.io import open_recording, write_json
 from rlxweb.ir.graph import Node
 from rlxweb.ops.welch.graph import welch_graph
 from rlxweb.runtime.compiled_graph import CompiledGraph
@@ -49,21 +50,13 @@ from rlxweb.runtime.profile import (
 )
 from rlxweb.runtime.session import Session
 from rlxweb.select.device_and_adapter import CPU_PLACE
+from rlxweb.signal.welch_peaks import welch_peaks
 
 SCHEMA = "rlxweb.profile/1"
-_FILE_OPTIONS = {
-    "fs": None,
-    "nperseg": None,
-    "noverlap": None,
-    "nsegments": None,
-    "preset": None,
-    "window": None,
-    "detrend": None,
-    "channels": (),
-    "array": None,
-    "layout": None,
-    "precision": None,
-}
+_WELCH_NAMES = [
+    name for name in options_of(welch_peaks) if name not in ("device", "adapter")
+]
+_READ_NAMES = tuple(options_of(open_recording))
 _GRAPH_OPTIONS = ("weights", "inputs")
 
 
@@ -84,30 +77,13 @@ class ProfileReport:
 @click.option(
     "--graph", metavar="NAME", help="Graph to profile: MODULE:GRAPH or FILE.py:GRAPH."
 )
-@options.FS
-@options.value_option("--nperseg", int, "FILE: samples per segment [256].")
-@options.value_option("--noverlap", int, "FILE: samples of overlap between segments.")
-@options.value_option("--nsegments", int, "FILE: average only the first N segments.")
-@options.choice_option("--preset", ["rlx", "scipy", "mne"], "FILE: see `rlxweb welch`.")
-@options.WINDOW
-@options.choice_option(
-    "--detrend",
-    ["none", "constant", "linear"],
-    "FILE: trend to remove from each segment.",
-)
-@options.CHANNELS
-@options.ARRAY
-@options.LAYOUT
+@options.declared_options(welch_peaks, *_WELCH_NAMES, prefix="FILE: ")
+@options.declared_options(open_recording, *_READ_NAMES, prefix="FILE: ")
 @STORAGE_OPTION
-@options.choice_option(
-    "--precision", ["auto", "f32", "f64"], "FILE: see `rlxweb welch`."
-)
 @options.value_option("--weights", str, "Graph: NPZ file with one array per param.")
 @options.value_option("--inputs", str, "Graph: NPZ file with one array per input.")
 @options.AUTO_DEVICE
-@click.option(
-    "--adapter", default="", help="Use the GPU adapter whose name contains this text."
-)
+@options.ADAPTER
 @options.value_option(
     "--repeats", click.IntRange(1, 1000), "Number of runs; medians are shown.", 7
 )
@@ -185,7 +161,7 @@ def _check_arguments(
             "expected exactly one of them",
             "pass either a FILE or --graph NAME",
         )
-    unused_options = _GRAPH_OPTIONS if graph is None else tuple(_FILE_OPTIONS)
+    unused_options = _GRAPH_OPTIONS if graph is None else (*_WELCH_NAMES, *_READ_NAMES)
     for name in unused_options:
         if option_values[name] not in (None, ()):
             kind = "graphs" if graph is None else "a FILE"
@@ -198,7 +174,7 @@ def _check_arguments(
 def _profile_file(path: str, option_values: Mapping[str, Any]) -> ProfileReport:
     setting_values = {
         name: option_values[name]
-        for name in _FILE_OPTIONS
+        for name in (*_WELCH_NAMES, *_READ_NAMES)
         if option_values[name] not in (None, ())
     }
     setting_values |= {
@@ -295,10 +271,9 @@ def _compile_for_device(
     compiled: CompiledGraph, option_values: Mapping[str, Any]
 ) -> CompiledGraph:
     """Compile the graph for the requested device and copy its params."""
-    device = Settings(
-        device=option_values["device"], adapter=option_values["adapter"]
-    ).requested_device
-    session = Session(device, adapter=option_values["adapter"])
+    adapter = option_values["adapter"]
+    device = requested_device(option_values["device"], adapter)
+    session = Session(device, adapter=adapter)
     on_device = session.compile(compiled.graph)
     for name, value in compiled.params().items():
         on_device.set_param(name, value)

@@ -10,7 +10,7 @@ from typing import IO, Any
 import click
 import numpy as np
 
-from rlxweb.batch.settings import Settings
+from rlxweb.batch.settings import requested_device
 from rlxweb.cli import options
 from rlxweb.cli.console import make_console, make_progress, print_lines, print_table
 from rlxweb.cli.json_documents import json_document, library_versions
@@ -84,10 +84,8 @@ def command(
         loaded = load_model(model)
         feeds = load_input_arrays(named, inputs, loaded.inputs)
         progress.update(task, description=f"compile {model}")
-        settings = Settings(
-            device=option_values["device"], adapter=option_values["adapter"]
-        )
-        device, adapter = settings.requested_device, option_values["adapter"]
+        adapter = option_values["adapter"]
+        device = requested_device(option_values["device"], adapter)
         run = partial(
             loaded.run,
             feeds,

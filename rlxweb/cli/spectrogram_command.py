@@ -16,7 +16,6 @@ import numpy as np
 from rich.console import Console
 
 from rlxweb.batch.channel_group_spectrogram import (
-    MAX_COLUMNS,
     GroupSpectrogram,
     SpectrogramSettings,
 )
@@ -25,7 +24,6 @@ from rlxweb.batch.epoch_spectrogram import DEFAULT_SEGMENT_DIVISOR
 from rlxweb.batch.file_job_protocol import RunProgress
 from rlxweb.batch.recording_spectrogram import FileSpectrogram, SpectrogramJob
 from rlxweb.batch.run_record_entries import epochs_entry, path_text, timing_entry
-from rlxweb.batch.settings import READ_OPTIONS, build_open_options
 from rlxweb.cli import options
 from rlxweb.cli.bands_options import parse_frequency_range
 from rlxweb.cli.batch import BatchResult, FileRunnerFactory, make_file_runner, run_files
@@ -47,7 +45,7 @@ from rlxweb.cli.welch_plot import PLOT_SUFFIXES, check_plot, picture_format
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.errors import RlxError, UsageError
 from rlxweb.core.message_text import printable
-from rlxweb.io import write_csv, write_json, write_npz
+from rlxweb.io import open_recording, write_csv, write_json, write_npz
 from rlxweb.results.power_units import frequency_decimals
 
 SCHEMA = "rlxweb.spectrogram/2"
@@ -60,27 +58,8 @@ CSV_COLUMNS = ("file", "channel", "unit", "fs", "hz", "s", "power")
 
 @click.command(name="spectrogram")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@options.FS
-@options.value_option(
-    "--segment-s",
-    click.FloatRange(0, min_open=True),
-    "Seconds per segment [2, but with --epochs at most a quarter of an epoch].",
-)
-@options.value_option(
-    "--overlap",
-    click.FloatRange(0, 1, max_open=True),
-    "Overlap of adjacent segments, as a fraction of a segment [0.5, more in short "
-    "recordings].",
-)
-@options.value_option(
-    "--columns",
-    click.IntRange(1),
-    "Maximum number of time columns.",
-    MAX_COLUMNS,
-)
-@options.value_option("--fmin", float, "Lowest frequency shown, in Hz.", 0.0)
-@options.value_option("--fmax", float, "Highest frequency shown, in Hz.")
-@options.SAMPLE_OPTIONS
+@options.declared_options(SpectrogramSettings, without=options.COMPUTE_NAMES)
+@options.declared_options(open_recording)
 @EPOCH_OPTIONS
 @click.option(
     "--baseline",
@@ -90,7 +69,7 @@ CSV_COLUMNS = ("file", "channel", "unit", "fs", "hz", "s", "power")
     "annotation.",
 )
 @STORAGE_OPTION
-@options.COMPUTE_OPTIONS
+@options.declared_options(SpectrogramSettings, *options.COMPUTE_NAMES)
 @options.output_file_option(
     "plot", "Draw one panel per channel (.png, .svg, .pdf, .html)."
 )
@@ -121,12 +100,9 @@ def command(files: tuple[str, ...], quiet: bool, **option_values: Any) -> None:
         *(option_values.pop(f"{n}_path") for n in SpectrogramOutputs.__slots__)
     )
     style = pop_plot_style(option_values)
-    access, jobs, keep_going = (
-        option_values.pop(n) for n in ("storage", "jobs", "keep_going")
-    )
-    reading = build_open_options(option_values, access)
-    for name in READ_OPTIONS:
-        del option_values[name]
+    jobs, keep_going = option_values.pop("jobs"), option_values.pop("keep_going")
+    access = option_values["storage"]
+    reading = options.pop_open_arguments(option_values)
     epochs, baseline = pop_epoching(option_values), option_values.pop("baseline")
     if baseline is not None and epochs is None:
         raise UsageError("--baseline", "it requires --epochs", hint="add --epochs TEXT")

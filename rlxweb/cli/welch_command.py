@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,45 +44,18 @@ from rlxweb.cli.resumable_results import ResultRetention, resume_hint
 from rlxweb.cli.welch_output_options import WelchOutputOptions
 from rlxweb.core.message_text import printable
 from rlxweb.core.output_streams import STDOUT, discard_output
+from rlxweb.io import open_recording
 from rlxweb.io.recording_state_fingerprint import state_fingerprint
+from rlxweb.signal.welch_peaks import welch_peaks
 
 
 @click.command(name="welch")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@options.FS
-@options.value_option(
-    "--nperseg", int, "Samples per segment [256; with --epochs, one epoch]."
-)
-@options.value_option(
-    "--noverlap", int, "Samples of overlap between segments; default: from the preset."
-)
-@options.value_option("--nsegments", int, "Average only the first N segments.")
-@options.value_option("--k", int, options.K_HELP)
-@options.value_option("--fmin", float, "Lowest frequency to use, in Hz.")
-@options.value_option("--fmax", float, "Highest frequency to use, in Hz.")
-@options.choice_option(
-    "--preset",
-    ["rlx", "scipy", "mne"],
-    "rlx: symmetric Hann, unscaled |X|²; scipy, mne: density as in that library.",
-    "rlx",
-)
-@options.choice_option(
-    "--mode",
-    ["bins", "peaks"],
-    "bins: strongest bins; peaks: true local maxima with refined frequency.",
-    "bins",
-)
-@options.WINDOW
-@options.choice_option(
-    "--detrend",
-    ["none", "constant", "linear"],
-    "Trend to remove from each segment; default: from the preset.",
-)
-@click.option("--prominence", type=float, help="Minimum prominence (--mode peaks).")
-@options.SAMPLE_OPTIONS
+@options.declared_options(welch_peaks, without=options.COMPUTE_NAMES)
+@options.declared_options(open_recording)
 @EPOCH_OPTIONS
 @STORAGE_OPTION
-@options.COMPUTE_OPTIONS
+@options.declared_options(welch_peaks, *options.COMPUTE_NAMES)
 @options.output_file_option("out", "Write the peaks as one Parquet file (.parquet).")
 @options.output_file_option("csv", "Write the peaks as CSV; - is stdout.")
 @options.output_file_option("npz", "Write spectra and peaks as NPZ; - is stdout.")
@@ -137,8 +109,6 @@ def command(files: tuple[str, ...], **option_values: Any) -> None:
         **paths, **flags, jobs=jobs, all_peaks=all_peaks, style=style
     )
     option_values["epochs"] = pop_epoching(option_values)
-    if option_values["nperseg"] is None and option_values["epochs"] is None:
-        del option_values["nperseg"]
     batch = run_welch_job(
         files, Settings(**option_values), output_options, cluster, err
     )
@@ -161,7 +131,7 @@ def run_welch_job(
     err = err or make_console(stderr=True)
     cluster = distribute if isinstance(distribute, ClusterRunner) else None
     outputs = [path for path in output_options.paths if path is not None]
-    settings = replace(settings, spectra=output_options.needs_spectra)
+    settings = settings.with_changes(spectra=output_options.needs_spectra)
     with ExitStack() as stack:
 
         def begin(files: Sequence[str]) -> ResultRetention:

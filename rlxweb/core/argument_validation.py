@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import wraps
 from inspect import signature
 from numbers import Real
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
@@ -20,6 +20,33 @@ from rlxweb.core.errors import UsageError, did_you_mean, shown
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+
+NAMES_ELSEWHERE: Final = {
+    "band": "bands",
+    "channel": "channels",
+    "freq_max": "fmax",
+    "freq_min": "fmin",
+    "highest": "fmax",
+    "length": "nperseg",
+    "lowest": "fmin",
+    "max_freq": "fmax",
+    "min_freq": "fmin",
+    "n_fft": "nperseg",
+    "n_overlap": "noverlap",
+    "n_peaks": "k",
+    "n_per_seg": "nperseg",
+    "number": "k",
+    "overlap": "noverlap",
+    "peaks": "k",
+    "picks": "channels",
+    "rate": "fs",
+    "sample_rate": "fs",
+    "sampling_rate": "fs",
+    "sfreq": "fs",
+    "sr": "fs",
+    "top": "k",
+}
+"""Names of parameters in MNE, librosa, PyTorch and others, and the names here."""
 
 _FAST_PATH_BOUND = 1e300
 _INT64_BOUND = 1 << 63
@@ -160,7 +187,12 @@ def check_option_names(
     known_options = list(known)
     for option in given_options:
         if option not in known_options:
-            suggestion = did_you_mean(option, known_options)
+            meant = NAMES_ELSEWHERE.get(option.lower())
+            suggestion = (
+                f"did you mean {meant!r}?"
+                if meant in known_options
+                else did_you_mean(option, known_options)
+            )
             message = f"{name}() got an unexpected keyword argument {option!r}"
             raise TypeError(f"{message}; {suggestion}" if suggestion else message)
 

@@ -19,6 +19,7 @@ from rlxweb.core.argument_validation import (
     suggest_misspelled_options,
 )
 from rlxweb.core.errors import RecordingWarning, UsageError, shown
+from rlxweb.core.function_options import Option, declare_options
 from rlxweb.core.message_text import Advice, Blank
 from rlxweb.io import file_limits
 from rlxweb.io.byte_source import RecordingSource
@@ -55,6 +56,48 @@ _RATE_TOLERANCE = 0.01
 """
 
 
+_TIME_SYNTAX = "seconds, h:mm:ss, @time of day, or the text of an annotation."
+
+
+@declare_options(
+    fs=Option("Sampling rate in Hz, for files without one."),
+    channels=Option(
+        "Channel names or patterns ('EEG*'), repeatable or comma-separated; put a "
+        "name that contains a comma in double quotes.",
+        is_list=True,
+        flags=("-c",),
+    ),
+    exclude=Option(
+        "Channels to exclude, in the syntax of --channels.",
+        is_list=True,
+        flags=("-x",),
+    ),
+    start=Option(f"Start of the samples: {_TIME_SYNTAX}", metavar="T"),
+    stop=Option(f"End of the samples: {_TIME_SYNTAX}", metavar="T"),
+    reference=Option(
+        "Subtract from each channel the mean of the named channels; 'average' means "
+        "all channels; -c need not include the named channels.",
+        is_list=True,
+        flags=("-r",),
+    ),
+    highpass=Option(
+        "Remove frequencies below this, in Hz (zero-phase filter).", is_positive=True
+    ),
+    lowpass=Option(
+        "Remove frequencies above this, in Hz (zero-phase filter).", is_positive=True
+    ),
+    notch=Option(
+        "Remove this frequency, in Hz; repeatable.", is_positive=True, is_list=True
+    ),
+    resample=Option("Resample all channels to this rate, in Hz.", is_positive=True),
+    array=Option(
+        "Name of the array to read from an NPZ, HDF5 or NWB file or a Zarr group."
+    ),
+    layout=Option(
+        "Axis order of a 2-D array (NPY, NPZ, Zarr, HDF5); default: channels-first.",
+        choices=ARRAY_LAYOUTS,
+    ),
+)
 def open_recording(
     path: str | os.PathLike[str],
     *,

@@ -13,7 +13,7 @@ from rlxweb.core.errors import UsageError
 from rlxweb.core.message_text import Advice, Blank
 from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.signal.rounding_floor import RoundingFloor
-from rlxweb.signal.spectrum_peaks import find_spectrum_peaks
+from rlxweb.signal.spectrum_peaks import PeakSearch, find_spectrum_peaks
 
 # --- Frequency limits of a spectrum, and the bins between two frequencies
 
@@ -180,18 +180,15 @@ class BinRange:
         self,
         power: NDArray[Any],
         hz: NDArray[np.float64],
-        k: int,
-        prominence: float | None,
-        mode: str,
+        search: PeakSearch,
         floor: RoundingFloor,
     ) -> PeaksOfPower:
-        """Return the k strongest peaks in the range, of whole spectra (C, F).
+        """Return the strongest peaks in the range, of whole spectra (C, F).
 
         Prominence is height above the valleys of the band.
         """
-        widened = self.with_neighbours(len(hz), mode)
-        part = power[:, widened.bins]
-        return widened.find_peaks_in_part(part, hz, k, prominence, mode, floor)
+        widened = self.with_neighbours(len(hz), search.mode)
+        return widened.find_peaks_in_part(power[:, widened.bins], hz, search, floor)
 
     def with_neighbours(self, n_bins: int, mode: str) -> BinRange:
         """Return the range with the neighbouring bins that decide about its local
@@ -205,17 +202,15 @@ class BinRange:
         self,
         part: NDArray[Any],
         hz: NDArray[np.float64],
-        k: int,
-        prominence: float | None,
-        mode: str,
+        search: PeakSearch,
         floor: RoundingFloor,
     ) -> PeaksOfPower:
-        """Return the k strongest peaks of the power (C, B) of these bins alone; hz and
+        """Return the strongest peaks of the power (C, B) of these bins alone; hz and
         floor are those of the whole spectrum.
         """
         own_bins = self.bins
         peaks = find_spectrum_peaks(
-            part, hz[own_bins], k, prominence, mode, floor.select_bins(own_bins)
+            part, hz[own_bins], search, floor.select_bins(own_bins)
         )
         bins = np.where(peaks.bins < 0, -1, peaks.bins + self.first)
         return replace(peaks, bins=bins)

@@ -7,8 +7,9 @@ What the command line, `welch_peaks` and any stream ask; the searches themselves
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isnan, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,28 +26,69 @@ PEAK_MODES = ("bins", "peaks")
 _MAX_SMALL_COUNT = 8
 
 
+class PeakSearch(NamedTuple):
+    """Peaks to look for in every row of a spectrum.
+
+    k           how many, strongest first
+    mode        "peaks": true local maxima, refined; "bins": the strongest bins, ties to
+                the smaller bin
+    prominence  minimum prominence of a local maximum
+    """
+
+    k: int
+    mode: str = "peaks"
+    prominence: float | None = None
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> PeakSearch:
+        """Return the search that is described by the options of its names."""
+        return cls(*(options[name] for name in cls._fields))
+
+    def checked(self, context: str = _CONTEXT) -> PeakSearch:
+        """Return the search with its prominence as a number, so that it can be refused
+        before a spectrum is computed for it.
+
+        Raises UsageError for an unknown mode, and for a prominence that is negative,
+        not finite, or given for bins.
+        """
+        check_mode(context, self.mode)
+        if self.prominence is None:
+            return self
+        if self.mode == "bins":
+            raise UsageError(
+                context,
+                Advice(
+                    "{} does not apply to {}",
+                    prominence=Blank(shown(self.prominence)),
+                    mode="bins",
+                ),
+                "bins have no prominence",
+                Advice("use {}", mode="peaks"),
+            )
+        min_prominence = coerce_float("prominence", self.prominence, context)
+        if min_prominence < 0:
+            rule = "must be finite and at least 0"
+            raise UsageError(context, f"prominence is {min_prominence:g}", rule)
+        return self._replace(prominence=min_prominence)
+
+
 def find_spectrum_peaks(
     power: NDArray[Any],
     hz: NDArray[np.float64],
-    k: int,
-    prominence: float | None = None,
-    mode: str = "peaks",
+    search: PeakSearch,
     floor: RoundingFloor | None = None,
 ) -> PeaksOfPower:
-    """Find the k strongest peaks of every row of a spectrum.
+    """Find the strongest peaks of every row of a spectrum.
 
     Shapes   power (B, F), hz (F,) rising → (B, k) each
-    mode     "peaks": true local maxima, refined, of at least `prominence`; "bins": the
-             k strongest bins, ties to the smaller bin
     floor    what rounding may leave at each bin: what is not above it is no peak, and
              `count` leaves it out. None takes every power as it is
-    Errors   UsageError for k outside 1 … F, an unknown mode, a prominence that is
-             negative, not finite, or given for bins
+    Errors   UsageError for k outside 1 … F, and as `PeakSearch.checked`
     """
-    validate_prominence(prominence, mode)
-    if mode == "bins":
-        return peaks_from_bins(*strongest_bins(power, k), hz, floor)
-    return local_maxima(power, hz, k, prominence=prominence, floor=floor)
+    search = search.checked()
+    if search.mode == "bins":
+        return peaks_from_bins(*strongest_bins(power, search.k), hz, floor)
+    return local_maxima(power, hz, search.k, prominence=search.prominence, floor=floor)
 
 
 def peaks_from_bins(
@@ -88,33 +130,6 @@ def _min_value(values: NDArray[Any]) -> float:
         return float(np.minimum.reduce(values))
     numbers = values.tolist()
     return nan if isnan(sum(numbers)) else float(min(numbers))
-
-
-def validate_prominence(
-    prominence: float | None, mode: str, context: str = _CONTEXT
-) -> float | None:
-    """Return the prominence as a number, or raise before a spectrum is computed for
-    it.
-    """
-    check_mode(context, mode)
-    if prominence is None:
-        return None
-    if mode == "bins":
-        raise UsageError(
-            context,
-            Advice(
-                "{} does not apply to {}",
-                prominence=Blank(shown(prominence)),
-                mode="bins",
-            ),
-            "bins have no prominence",
-            Advice("use {}", mode="peaks"),
-        )
-    min_prominence = coerce_float("prominence", prominence, context)
-    if min_prominence < 0:
-        rule = "must be finite and at least 0"
-        raise UsageError(context, f"prominence is {min_prominence:g}", rule)
-    return min_prominence
 
 
 def check_mode(context: str, mode: str) -> None:

@@ -23,7 +23,7 @@ from rlxweb.signal.running_averages import (
     SpectraAverage,
     make_average,
 )
-from rlxweb.signal.spectrum_peaks import check_mode, validate_prominence
+from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ class StreamSettings:
             raise UsageError(
                 CONTEXT, f"n_channels is {self.n_channels}", "must be at least 1"
             )
-        check_mode(CONTEXT, self.mode)
-        validate_prominence(self.prominence, self.mode, CONTEXT)
+        _ = self._checked_search
         check_choice("nan", self.nan, STREAM_NAN_POLICIES, CONTEXT)
         check_choice("average", self.average, AVERAGES, CONTEXT)
         self.make_average()
@@ -114,6 +113,15 @@ class StreamSettings:
     def max_peaks(self) -> int:
         """Number of peaks of a channel: k, or all bins of a narrower band."""
         return min(self.k, len(self.band))
+
+    @cached_property
+    def _checked_search(self) -> PeakSearch:
+        return PeakSearch(self.k, self.mode, self.prominence).checked(CONTEXT)
+
+    @property
+    def peak_search(self) -> PeakSearch:
+        """Search for the peaks of a channel."""
+        return self._checked_search._replace(k=self.max_peaks)
 
     def make_average(self) -> SpectraAverage:
         """Return an empty average of the requested kind. Raises UsageError."""

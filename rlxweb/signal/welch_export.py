@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from rlxweb.core.argument_validation import (
     suggest_misspelled_options,
 )
 from rlxweb.core.errors import Unsupported, UsageError
+from rlxweb.core.function_options import Option, declare_options, options_of
 from rlxweb.core.limits import Limits
 from rlxweb.core.message_text import Advice
 from rlxweb.export.atomic_folder import coerce_folder
@@ -29,6 +30,7 @@ from rlxweb.export.web_export import (
 )
 from rlxweb.signal.exported_welch_estimate import ExportedWelchEstimate, Output
 from rlxweb.signal.row_preparation import energy_limits
+from rlxweb.signal.welch_peaks import welch_peaks
 from rlxweb.signal.welch_peaks_arguments import validate_k
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
 from rlxweb.signal.welch_test_vectors import build_test_vectors
@@ -41,7 +43,29 @@ if TYPE_CHECKING:
 CONTEXT = "export_welch"
 
 
+_WELCH_PEAKS = options_of(welch_peaks)
+
+
 @suggest_misspelled_options
+@declare_options(
+    rows=Option("Rows per call."),
+    samples=Option("Samples per row."),
+    fs=Option("Sampling rate in Hz."),
+    nperseg=Option("Samples per segment [256]."),
+    noverlap=_WELCH_PEAKS["noverlap"],
+    nsegments=_WELCH_PEAKS["nsegments"],
+    nfft=Option("Length of the transform [nperseg]."),
+    k=_WELCH_PEAKS["k"],
+    output=Option("What a call returns [peaks].", choices=get_args(Output)),
+    preset=_WELCH_PEAKS["preset"],
+    mode=_WELCH_PEAKS["mode"],
+    window=_WELCH_PEAKS["window"],
+    detrend=_WELCH_PEAKS["detrend"],
+    scaling=Option(
+        "Scaling of the power; default: from the preset.",
+        choices=("density", "spectrum", "none"),
+    ),
+)
 def export_welch(
     folder: str | Path,
     rows: int,

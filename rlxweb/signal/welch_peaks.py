@@ -13,6 +13,7 @@ import numpy as np
 
 from rlxweb.core.argument_validation import bind_arguments, coerce_bool, coerce_float
 from rlxweb.core.errors import UsageError
+from rlxweb.core.function_options import FROM_SIGNATURE, Option, declare_options
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.gpu.coroutine_runner import is_browser, run_blocking, run_in_thread
 from rlxweb.ops.welch.cpu.spectrum import frequencies
@@ -35,10 +36,18 @@ from rlxweb.signal.row_preparation import (
     prepare_rows,
 )
 from rlxweb.signal.sample_input import as_rows, as_samples, to_physical
+from rlxweb.signal.shared_options import (
+    ADAPTER_OPTION,
+    DEVICE_OPTION,
+    NAN_OPTION,
+    PRECISION_OPTION,
+    WINDOW_OPTION,
+)
 from rlxweb.signal.spectrum_peaks import (
+    PEAK_MODES,
+    PeakSearch,
     find_spectrum_peaks,
     peaks_from_bins,
-    validate_prominence,
 )
 from rlxweb.signal.spectrum_result import Spectrum
 from rlxweb.signal.welch_candidates import (
@@ -58,7 +67,7 @@ from rlxweb.signal.welch_peaks_arguments import (
     validate_min_segments,
 )
 from rlxweb.signal.welch_peaks_result import WelchPeaks, power_quantity
-from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET, PRESETS, WelchRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -87,6 +96,34 @@ Mode = Literal["bins", "peaks"]
 
 
 @accept_objects("x")
+@declare_options(
+    nperseg=Option("Samples per segment [256, or a whole epoch]."),
+    noverlap=Option("Samples of overlap between segments; default: from the preset."),
+    nsegments=Option("Average only the first N segments."),
+    k=Option("Number of peaks [16, or all bins if there are fewer]."),
+    fmin=Option("Lowest frequency to use, in Hz."),
+    fmax=Option("Highest frequency to use, in Hz."),
+    preset=Option(
+        "rlx: symmetric Hann, unscaled |X|²; scipy, mne: density as in that library.",
+        choices=tuple(PRESETS),
+        default=FROM_SIGNATURE,
+    ),
+    mode=Option(
+        "bins: strongest bins; peaks: true local maxima with refined frequency.",
+        choices=PEAK_MODES,
+        default=FROM_SIGNATURE,
+    ),
+    window=WINDOW_OPTION,
+    detrend=Option(
+        "Trend to remove from each segment; default: from the preset.",
+        choices=("none", "constant", "linear"),
+    ),
+    prominence=Option("Minimum prominence (--mode peaks)."),
+    device=DEVICE_OPTION,
+    adapter=ADAPTER_OPTION,
+    precision=PRECISION_OPTION,
+    nan=NAN_OPTION,
+)
 def welch_peaks(
     x: ArrayLike | Digital,
     fs: float = 1.0,
@@ -240,8 +277,9 @@ def _prepare_call(
     estimate["fs"] = coerce_float("fs", estimate["fs"], CONTEXT)
     job = welch_peaks_job(rows.shape, sample_type, **estimate)
     job = replace(job, max_error=validate_max_error(max_error))
-    hz, k = frequencies(job.spec, estimate["fs"]), job.k
-    band = validate_band(hz, estimate["fs"], fmin, fmax, k)
+    hz = frequencies(job.spec, estimate["fs"])
+    band = validate_band(hz, estimate["fs"], fmin, fmax, job.k)
+    search = PeakSearch(job.k, job.mode, prominence)
     spectrum = coerce_bool("spectrum", spectrum, CONTEXT)
     job = _restrict_to_band(job, band, len(hz), spectrum)
     if model is not None or job.strategy == LEARNED:
@@ -250,7 +288,7 @@ def _prepare_call(
         )  # few calls have one
 
         job = replace(job, model=load_fitting_model(model, job, estimate["fs"]))
-    min_prominence = validate_prominence(prominence, job.mode, CONTEXT)
+    search = search.checked(CONTEXT)
     caller = RowErrorContext(CONTEXT, batch_shape)
     prepared: PreparedRows | DeviceRows
     if isinstance(rows, DeviceRows):
@@ -269,7 +307,7 @@ def _prepare_call(
         request = place_request_for(array, device, adapter, CONTEXT)
     fs = estimate["fs"]
     known = CachedCall(
-        job, request, caller, hz, fs, min_prominence, strict, nan, k, band, spectrum
+        job, request, caller, hz, fs, search, strict, nan, band, spectrum
     )
     if detrend_function is None and model is None and axis in (-1, array.ndim - 1):
         store_call(key, known)
@@ -450,12 +488,9 @@ async def _search_peaks(
     retained = (power, floor) if call.spectrum else None
     if job.band is not None:
         extended_band = job.band
-        search_options = (call.k, call.prominence, job.mode, floor)
-        return extended_band.find_peaks_in_part(power, hz, *search_options), retained
-    if band is not None:
-        peaks = band.find_peaks(power, hz, call.k, call.prominence, job.mode, floor)
-        return peaks, retained
-    peaks = find_spectrum_peaks(
-        power, hz, call.k, call.prominence, job.mode, floor=floor
-    )
+        peaks = extended_band.find_peaks_in_part(power, hz, call.search, floor)
+    elif band is not None:
+        peaks = band.find_peaks(power, hz, call.search, floor)
+    else:
+        peaks = find_spectrum_peaks(power, hz, call.search, floor)
     return peaks, retained

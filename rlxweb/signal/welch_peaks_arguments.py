@@ -13,7 +13,7 @@ from rlxweb.core.message_text import Advice, Blank
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.signal.frequency_bins import BinRange
 from rlxweb.signal.row_preparation import RowErrorContext
-from rlxweb.signal.spectrum_peaks import check_mode
+from rlxweb.signal.spectrum_peaks import PeakSearch, check_mode
 from rlxweb.signal.welch_candidates import WelchJob
 
 # --- Validation of the numeric arguments of `welch_peaks`
@@ -99,7 +99,8 @@ class CachedCall(NamedTuple):
     """Checked arguments of a call: the job, the device request, and how the answer is
     assembled.
 
-    k, band   peaks that are wanted, and where; None: anywhere
+    search    peaks that are wanted
+    band      bins among which they are searched; None: all
     spectrum  the power is kept as well
     """
 
@@ -108,10 +109,9 @@ class CachedCall(NamedTuple):
     caller: RowErrorContext
     hz: NDArray[np.float64]
     fs: float
-    prominence: float | None
+    search: PeakSearch
     strict: bool
     nan: Any
-    k: int
     band: BinRange | None = None
     spectrum: bool = False
 

@@ -38,6 +38,7 @@ _CONTEXT = "welch"
 _DETRENDS: dict[object, Detrend | None] = {
     None: None,
     False: None,
+    "none": None,
     "constant": "constant",
     "c": "constant",
     "linear": "linear",
@@ -71,7 +72,8 @@ class WelchRequest:
     noverlap   samples that segments share, 0 … nperseg - 1
     nfft       transform length, zero-padded; None: nperseg
     window     a name, a tuple with parameters, or samples
-    detrend    'constant', 'linear', None or False; 'preset' leaves it to the preset
+    detrend    'constant', 'linear', 'none', None or False; 'preset' leaves it to the
+               preset
     scaling    'density', 'spectrum' or 'none' (|X|² as it is)
     average    'mean' or 'median'
     nsegments  average only the first so many
@@ -249,7 +251,7 @@ def _resolve_detrend(detrend: object, preset_detrend: Detrend | None) -> Detrend
     raise UsageError(
         _CONTEXT,
         f"detrend={shown(detrend)} is not supported",
-        "must be 'constant', 'linear', None or False",
+        "must be 'constant', 'linear', 'none', None or False",
         "use rlxweb.welch, which accepts a function" if callable(detrend) else "",
     )
 

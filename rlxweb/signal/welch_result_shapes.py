@@ -25,7 +25,7 @@ from rlxweb.signal.frequency_bins import FrequencyLimit, bins_between
 from rlxweb.signal.learned.learned_strategy import STRATEGY_NAME as LEARNED
 from rlxweb.signal.learned.transform_file import load_fitting_model
 from rlxweb.signal.precision import PRECISIONS, ResolvedPrecision, resolve_precision
-from rlxweb.signal.spectrum_peaks import validate_prominence
+from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_peaks_arguments import validate_band, validate_max_error
 
 CallArguments = dict[str, Any]
@@ -80,7 +80,7 @@ def declare_peaks(
     if model is not None or job.strategy == LEARNED:
         search_band = None if band is None else band.with_neighbours(len(hz), job.mode)
         load_fitting_model(model, replace(job, band=search_band), remaining["fs"])
-    validate_prominence(prominence, job.mode, context)
+    PeakSearch(job.k, job.mode, prominence).checked(context)
     return DeclaredPeaks(job.k, job.mode, remaining["fs"], job.spec.power_dtype)
 
 

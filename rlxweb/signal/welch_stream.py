@@ -347,15 +347,7 @@ class WelchStream:
 
     def _search_peaks(self, power: Array, floor: RoundingFloor) -> PeaksOfPower:
         """Return the peaks of the power within the band."""
-        settings = self.settings
-        return self._band.find_peaks(
-            power,
-            self._hz,
-            settings.max_peaks,
-            settings.prominence,
-            settings.mode,
-            floor,
-        )
+        return self._band.find_peaks(power, self._hz, self.settings.peak_search, floor)
 
     # --- kept in a file ---------------------------------------------------------------
 

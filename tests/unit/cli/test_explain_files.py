@@ -154,7 +154,7 @@ INVALID_ARGUMENTS = {
     "fewer than no rows": (("--batch", -3), "-3 is not in the range"),
     "half a row": (("--batch", 1.5), "'1.5' is not a valid integer"),
     "no samples": (("--n-fft", 0), "0 is not in the range"),
-    "no peaks": (("--k", 0), "0 is not in the range"),
+    "no peaks": (("--k", 0), "k is 0; must be 1 to 129"),
     "no segments": (("--segments", 0), "0 is not in the range"),
     "no least segments": (("--min-segments", 0), "0 is not in the range"),
     "an absurd length": (("--n-fft", 10**12), f"{10**12} is not in the range"),

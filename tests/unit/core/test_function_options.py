@@ -1,0 +1,179 @@
+"""Options that a function declares once, and what is derived from them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rlxweb as rlx
+from rlxweb.batch.settings import Settings
+from rlxweb.cli.options import declared_options
+from rlxweb.core.argument_validation import NAMES_ELSEWHERE
+from rlxweb.core.function_options import (
+    FROM_SIGNATURE,
+    Option,
+    call_arguments,
+    declare_options,
+    options_of,
+)
+from rlxweb.io import open_recording
+from rlxweb.signal.welch_peaks import welch_peaks
+from tests.cli_runners import ROOT, run_python
+
+PAGE = ROOT / "site" / "pages" / "howto" / "add-an-option.md"
+X = np.random.default_rng(4).standard_normal(512)
+
+
+@declare_options(
+    count=Option("How many.", is_positive=True, default=FROM_SIGNATURE),
+    share=Option("Which share.", below=1.0),
+    mode=Option("Which way.", choices=("up", "down")),
+    names=Option("Whose.", is_list=True, flags=("-n",)),
+    limits=Option("Up to where.", is_list=True, is_positive=True),
+)
+def scale(
+    x: object,
+    count: int = 3,
+    share: float | None = None,
+    mode: str = "up",
+    names: str | tuple[str, ...] = (),
+    limits: tuple[float, ...] | float = (),
+) -> None:
+    """Do nothing: the options of this function are what is tested."""
+
+
+def run_scale(*arguments: str) -> Any:
+    """Return the values of the options, or the text of the refusal."""
+
+    @click.command()
+    @declared_options(scale)
+    def command(**values: Any) -> None:
+        click.echo(json.dumps(values))
+
+    result = CliRunner().invoke(command, arguments)
+    return json.loads(result.stdout) if result.exit_code == 0 else result.stderr
+
+
+def test_the_signature_gives_type_and_default() -> None:
+    assert run_scale() == {
+        "count": 3,
+        "share": None,
+        "mode": None,
+        "names": [],
+        "limits": [],
+    }
+    values = run_scale(
+        *("--count", "7", "--share", "0", "--mode", "down"),
+        *("-n", 'a, "b, c"', "--names", "d", "--limits", "2", "--limits", "0.5"),
+    )
+    assert values == {
+        "count": 7,
+        "share": 0.0,
+        "mode": "down",
+        "names": ["a", "b, c", "d"],
+        "limits": [2.0, 0.5],
+    }
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        (("--count", "0"), "0 is not in the range x>=1"),
+        (("--count", "1.5"), "'1.5' is not a valid integer"),
+        (("--share", "1"), "1.0 is not in the range 0<=x<1.0"),
+        (("--share", "much"), "'much' is not a valid float"),
+        (("--mode", "sideways"), "'sideways' is not one of 'up', 'down'"),
+        (("--limits", "0"), "0.0 is not in the range x>0"),
+    ],
+)
+def test_a_value_outside_the_declaration_is_refused(
+    argument: tuple[str, ...], reason: str
+) -> None:
+    assert reason in run_scale(*argument)
+
+
+def test_an_option_must_be_a_parameter() -> None:
+    with pytest.raises(TypeError, match=r"scale\(\) has no parameter 'cuont'"):
+        declare_options(cuont=Option("Misspelled."))(scale)
+    assert "count" in options_of(scale)
+
+
+def test_what_is_left_out_is_left_to_the_function() -> None:
+    values = {"a": None, "b": (), "c": 0, "d": "", "e": "none"}
+    assert call_arguments(values) == {"c": 0, "d": "", "e": "none"}
+
+
+def test_every_declared_option_is_a_setting_of_a_run() -> None:
+    """Each is read, recorded and replaced by its name; no other is taken."""
+    declared = {**options_of(welch_peaks), **options_of(open_recording)}
+    settings = Settings()
+    assert set(declared) | {"segment_s", "epochs"} == set(settings.as_json())
+    for name in declared:
+        changed = settings.with_changes(**{name: "changed"})
+        assert getattr(changed, name) == changed.as_json()[name] == "changed", name
+        assert changed != settings
+    with pytest.raises(TypeError, match=r"Settings\(\).*'sfreq'; did you mean 'fs'\?"):
+        Settings(sfreq=100.0)
+
+
+@pytest.mark.parametrize(("elsewhere", "here"), sorted(NAMES_ELSEWHERE.items()))
+def test_names_of_other_libraries_are_translated(elsewhere: str, here: str) -> None:
+    """A keyword of MNE or librosa gets the name here as its hint."""
+    function: Any = {"channels": rlx.read, "bands": rlx.band_power}.get(
+        here, welch_peaks
+    )
+    source = "x.npz" if here == "channels" else X
+    with pytest.raises(TypeError, match=rf"'{elsewhere}'; did you mean '{here}'\?"):
+        function(source, **{elsewhere: 1})
+
+
+PROGRAM = """
+import json, sys
+import numpy as np
+import rlxweb as rlx
+from rlxweb.cli.main import main
+from rlxweb.errors import UsageError
+
+x = np.random.default_rng(1).standard_normal(2048)
+np.savez("x.npz", x=x, fs=256.0)
+peaks = rlx.welch_peaks(x, fs=256.0, nperseg=128, nfft=1024, k=3, device="cpu")
+assert not np.any(peaks.hz % 0.25) and np.any(peaks.hz % 2.0), peaks.hz
+try:
+    rlx.welch_peaks(x, nperseg=128, nfft=64)
+except UsageError as error:
+    print(error)
+command = "welch x.npz --nperseg 128 --nfft 1024 --k 3 --device cpu --json -"
+sys.argv[1:] = command.split()
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+"""
+
+
+def test_the_pages_diff_makes_an_option(tmp_path: Path) -> None:
+    """Python, the command line and the record of a run have what the page adds."""
+    shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
+    shutil.copytree(ROOT / "shaders", tmp_path / "shaders")
+    (block,) = re.findall(r"```diff\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+    target = tmp_path / "rlxweb" / "signal" / "welch_peaks.py"
+    source = target.read_text("utf-8")
+    for hunk in block.split("@@\n")[1:]:
+        lines = hunk.splitlines(keepends=True)
+        before = "".join(line[1:] for line in lines if line[0] != "+")
+        assert source.count(before) == 1, before
+        source = source.replace(before, "".join(line[1:] for line in lines))
+    target.write_text(source, "utf-8")
+    result = run_python("-c", PROGRAM, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert result.code == 0, result.err
+    refusal, _, record = result.out.partition("\n")
+    assert refusal == "welch_peaks: nfft is 64; must be at least nperseg, 128"
+    assert json.loads(record)["settings"]["nfft"] == 1024
