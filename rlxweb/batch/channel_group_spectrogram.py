@@ -50,7 +50,7 @@ _MAX_SEGMENTS_PER_SAMPLE = 16
 
 @declare_options(
     segment_s=Option(
-        "Seconds per segment [2, but with --epochs at most a quarter of an epoch].",
+        "Seconds per segment [2, but at most a quarter of an epoch].",
         is_positive=True,
     ),
     overlap=Option(

@@ -68,7 +68,7 @@ _TIME_SYNTAX = "seconds, h:mm:ss, @time of day, or the text of an annotation."
         flags=("-c",),
     ),
     exclude=Option(
-        "Channels to exclude, in the syntax of --channels.",
+        "Channels to exclude, named like those to select.",
         is_list=True,
         flags=("-x",),
     ),
@@ -76,7 +76,7 @@ _TIME_SYNTAX = "seconds, h:mm:ss, @time of day, or the text of an annotation."
     stop=Option(f"End of the samples: {_TIME_SYNTAX}", metavar="T"),
     reference=Option(
         "Subtract from each channel the mean of the named channels; 'average' means "
-        "all channels; -c need not include the named channels.",
+        "all channels; the named channels need not be selected.",
         is_list=True,
         flags=("-r",),
     ),

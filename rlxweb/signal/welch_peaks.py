@@ -118,7 +118,7 @@ Mode = Literal["bins", "peaks"]
         "Trend to remove from each segment; default: from the preset.",
         choices=("none", "constant", "linear"),
     ),
-    prominence=Option("Minimum prominence (--mode peaks)."),
+    prominence=Option("Minimum prominence of a local maximum (mode peaks)."),
     device=DEVICE_OPTION,
     adapter=ADAPTER_OPTION,
     precision=PRECISION_OPTION,
