@@ -199,10 +199,6 @@ publish_names("rlxweb.devices", _PUBLIC_DEVICES_NAMES)
 register_providers(
     {
         "OP_MODULES": "rlxweb.ops.register_builtin_ops",
-        "cache_folder": "rlxweb.select.calibration.calibration_store",
-        "jit_mode_from_env": "rlxweb.select.policy",
-        "loader_environment": "rlxweb.select.policy",
-        "read_json": "rlxweb.select.calibration.calibration_store",
         "fastest_device_for": "rlxweb.select.resolve",
         "plot_result": "rlxweb.plot.plot_dispatch",
         "extra_labels": "rlxweb.engines.registry",

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from rlxweb.core import cache_folder
 from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.op import Op, registry
-from rlxweb.select.calibration import calibration_store as cache_folder
 from rlxweb.select.calibration.calibration_store import calibration_store
 from rlxweb.select.calibration.observed_run_corrections import corrections
 from rlxweb.select.calibration.profitability import profitability_policy

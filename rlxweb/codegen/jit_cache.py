@@ -10,14 +10,14 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from pathlib import Path
-from typing import Final, Generic, Literal, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from rlxweb.codegen import llvm_compiler
+from rlxweb.core.cache_folder import cache_folder
+from rlxweb.core.environment import JitMode, jit_mode
 from rlxweb.core.errors import AdapterMissing, KernelWarning, RlxError
 from rlxweb.core.fork_safety import ForkSafeLock, register_child_callback
-from rlxweb.core.lazy_names import load_provider
 from rlxweb.core.lru_cache import LruCache
 
 # --- Disk cache of compiled code, so that the next process need not compile it again
@@ -158,25 +158,11 @@ def _remove_oldest(folder: _Folder) -> None:
 # this process, as the JIT mode allows
 
 
-def jit_mode() -> JitMode:
-    """Return the JIT mode set by RLX_FAST."""
-    return _jit_mode_reader()()
-
-
-@cache
-def _jit_mode_reader() -> Callable[[], JitMode]:
-    """Return the cached reader of the JIT mode; the look-up is too slow for small
-    batches.
-    """
-    reader: Callable[[], JitMode] = load_provider("jit_mode_from_env")
-    return reader
-
-
 def kernel_folder() -> Path | None:
     """Return the folder of the compiled-code cache; None if there is no cache
     folder.
     """
-    folder: Path | None = load_provider("cache_folder")()
+    folder = cache_folder()
     return None if folder is None else folder / "kernels"
 
 
@@ -213,7 +199,6 @@ def compile_cached(text: str) -> llvm_compiler.LoadedCode:
 # is read from disk.
 
 K = TypeVar("K")
-JitMode = Literal["background", "wait", "off"]
 
 COMPILE_AFTER_S: Final = 0.02
 """Fallback time after which a kernel is compiled: a fifth of what compiling one takes.
@@ -245,8 +230,8 @@ class JitCache(Generic[K]):
     def __init__(
         self,
         compile_kernel: Callable[[Hashable], K],
-        jit_mode: Callable[[], JitMode],
         kernel_nbytes: Callable[[K], int] = lambda kernel: KERNEL_CODE_NBYTES,
+        jit_mode: Callable[[], JitMode] = jit_mode,
     ) -> None:
         self._compile_kernel, self._jit_mode, self._kernel_nbytes = (
             compile_kernel,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, compile_cached
 from rlxweb.codegen.native_calls import array_address, function_address
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
@@ -197,9 +197,7 @@ def _compile_wasm(spec: object) -> RegionCode:
 
 
 region_kernels: JitCache[RegionCode] = (
-    WasmJitCache(_compile_wasm, jit_mode)
-    if IN_BROWSER
-    else JitCache(_compile_native, jit_mode)
+    WasmJitCache(_compile_wasm) if IN_BROWSER else JitCache(_compile_native)
 )
 """JIT cache of this process's regions."""
 

@@ -26,8 +26,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
+from rlxweb.core.cache_folder import cache_folder, read_json
+from rlxweb.core.environment import loader_environment
 from rlxweb.core.fork_safety import ForkSafeLock
-from rlxweb.core.lazy_names import load_provider
 from rlxweb.core.message_text import abbreviate, printable
 
 DEADLINE_S: Final = 30.0
@@ -131,7 +132,7 @@ def _cache_key(module: str, function: str, *args: str) -> str:
     versions = map(installed_version, ("rlxweb", module.partition(".")[0]))
     parts: list[object] = [function, *args, sys.executable, sys.version, *versions]
     parts += [*_installation_stamps(module), *map(_file_stamp, _DRIVER_FILES)]
-    parts += load_provider("loader_environment")()
+    parts += loader_environment()
     from hashlib import sha256  # slow to load, and only here needed
 
     return sha256(repr(parts).encode()).hexdigest()
@@ -269,14 +270,14 @@ def _limit_child() -> None:
 
 def _cache_path() -> Path | None:
     """Return the path of the file of results; None without a cache folder."""
-    folder: Path | None = load_provider("cache_folder")()
+    folder = cache_folder()
     return None if folder is None else folder / FILE_NAME
 
 
 def _read_cache() -> dict[str, ProbeResult]:
     """Read the results from the file; none if it is missing or damaged."""
     path = _cache_path()
-    document = None if path is None else load_provider("read_json")(path)
+    document = None if path is None else read_json(path)
     results: dict[str, ProbeResult] = {}
     if isinstance(document, dict):
         for key, value in document.items():

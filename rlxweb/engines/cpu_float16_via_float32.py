@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.jit_cache import JitCache, compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, compile_cached
 from rlxweb.codegen.llvm_float16_conversion import float16_conversion_llvm_ir
 from rlxweb.codegen.native_calls import (
     ParallelNativeFunction,
@@ -159,7 +159,7 @@ def _compile_kernel(key: object) -> Float16Conversions:
     )
 
 
-float16_kernels: JitCache[Float16Conversions] = JitCache(_compile_kernel, jit_mode)
+float16_kernels: JitCache[Float16Conversions] = JitCache(_compile_kernel)
 """JIT cache of the float16 conversions, under one key."""
 _KERNEL_KEY: Final = "halves"
 

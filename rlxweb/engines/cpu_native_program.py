@@ -28,7 +28,7 @@ from rlxweb.codegen.data_movement_index_tables import (
     is_data_movement,
 )
 from rlxweb.codegen.elementwise_llvm import unsupported_reason
-from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, compile_cached
 from rlxweb.codegen.llvm_native_program import (
     ProductTile,
     product_tiles,
@@ -110,9 +110,7 @@ def _compile_wasm(key: object) -> NativeProgramCode:
 
 
 native_program_kernels: JitCache[NativeProgramCode] = (
-    WasmJitCache(_compile_wasm, jit_mode)
-    if IN_BROWSER
-    else JitCache(_compile_native, jit_mode)
+    WasmJitCache(_compile_wasm) if IN_BROWSER else JitCache(_compile_native)
 )
 """JIT cache of the interpreter of native programs, under one key."""
 _KERNEL_KEY: Final = "tape"

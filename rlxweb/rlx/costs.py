@@ -26,6 +26,7 @@ from rlxweb.core.argument_validation import (
     coerce_integer_from,
 )
 from rlxweb.core.device import Device, DeviceLike, parse_device
+from rlxweb.core.environment import traces_picker, uses_legacy_picker
 from rlxweb.core.errors import UsageError, shown
 from rlxweb.cost.device_models import BackendCostModel, CpuCostModel
 from rlxweb.cost.fusion_gate import FusionTarget
@@ -47,7 +48,6 @@ from rlxweb.cost.welch_strategy_names import (
 )
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from rlxweb.select.policy import legacy_picker_from_env, picker_trace_from_env
 
 if TYPE_CHECKING:
     from rlxweb.rlx.calibrated_costs import MeasuredWelchCosts
@@ -396,7 +396,7 @@ def pick_welch_peaks_breakdown(
     """
     learned = learned_available, learned_active_gates, learned_total_gates
     if legacy is None:
-        legacy = legacy_picker_from_env()
+        legacy = uses_legacy_picker()
     if coerce_bool("legacy", legacy, _CONTEXT):
         parsed_device, *sizes = _check_job(device, batch, n_fft, k)
         costs = WelchPeaksCosts(0.0, 0.0, 0.0, 0.0)
@@ -405,7 +405,7 @@ def pick_welch_peaks_breakdown(
         costs = estimate_welch_peaks_costs(device, batch, n_fft, k, *learned, **mode)
         picked = _cheapest(costs)
     pick = WelchPeaksPickBreakdown(costs, picked)
-    if picker_trace_from_env():
+    if traces_picker():
         size = f"{parse_device(device).label}, batch {batch}, n_fft {n_fft}, k {k}"
         print(f"welch peaks on {size}: {_describe_pick(pick)}", file=sys.stderr)
     return pick

@@ -9,12 +9,12 @@ pass SelectPeaksOnlyOutputs does.
 from __future__ import annotations
 
 from rlxweb.core.device import Device, DeviceLike, parse_device
+from rlxweb.core.environment import keeps_outputs
 from rlxweb.cost.decision import Decision
 from rlxweb.cost.fusion_gate import FusionTarget, io_fusion_gate_for_target
 from rlxweb.cost.graph_traffic_counts import profile_graph_io
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
-from rlxweb.select.policy import keeps_outputs_from_env
 
 
 def select_peaks_only_outputs(
@@ -44,7 +44,7 @@ def select_peaks_only_outputs(
     decisions: list[Decision] = []
     if target is Device.CPU:
         return graph, ()
-    if keeps_outputs_from_env():
+    if keeps_outputs():
         reason = "unchanged because RLX_NO_IO_PEAKS_OUTPUT is set"
         return graph, (Decision(f"outputs of '{graph.name}'", reason),)
     for peaks in graph.nodes():

@@ -1,17 +1,13 @@
-"""Policy of allowed, denied and preferred devices, and settings from the environment.
-
-One of the two places that read the environment. Nonsense in a variable is warned about
-by name and then ignored: a typing error must not stop a program, nor pass unseen.
+"""Policy of allowed, denied and preferred devices, and the environment variables that
+set one.
 """
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, TypeVar
 
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.device import (
@@ -23,13 +19,17 @@ from rlxweb.core.device import (
     parse_device_list,
     parse_devices,
 )
-from rlxweb.core.errors import EnvironmentWarning, UsageError, shown
-from rlxweb.core.warning_stacklevel import caller_stacklevel
+from rlxweb.core.environment import (
+    NO_WORDS,
+    YES_WORDS,
+    raw_values,
+    read_variable,
+    variable_text,
+)
+from rlxweb.core.errors import UsageError, shown
 from rlxweb.engines.registry import is_named_only
 
 T = TypeVar("T")
-CalibrationMode = Literal["lazy", "off"]
-JitMode = Literal["background", "wait", "off"]
 _UNRANKED = 255
 DENIED = "denied by DevicePolicy"
 NOT_IN_ALLOW_LIST = "not in DevicePolicy allow-list"
@@ -175,12 +175,14 @@ class DevicePolicy:
         RLX reads RLX_P_DEVICES here, which its own documentation does not say.
         Nonsense is warned about (EnvironmentWarning) and ignored.
         """
-        if not any(map(os.environ.__contains__, _policy_variables(prefix))):
+        if raw_values(variables := _policy_variables(prefix)) == (None,) * len(
+            variables
+        ):
             return _DEFAULT_POLICY if cls is DevicePolicy else cls()
-        allow = _read_variable(f"{prefix}_DEVICES", parse_device_list)
-        deny = _read_variable(f"{prefix}_DENY_DEVICES", parse_device_list)
-        prefer = _read_variable(f"{prefix}_PREFER_DEVICES", parse_device_list)
-        runs = _read_variable(f"{prefix}_BENCHMARK_PICK", _parse_runs)
+        allow = read_variable(f"{prefix}_DEVICES", parse_device_list)
+        deny = read_variable(f"{prefix}_DENY_DEVICES", parse_device_list)
+        prefer = read_variable(f"{prefix}_PREFER_DEVICES", parse_device_list)
+        runs = read_variable(f"{prefix}_BENCHMARK_PICK", _parse_runs)
         policy = cls(allow=allow, deny=deny or (), prefer=prefer or ())
         return policy.with_benchmark_pick(runs) if runs else policy
 
@@ -202,7 +204,7 @@ def _setting_reason(
 ) -> str:
     """Return a reason with the setting and the variable it comes from."""
     labels = ", ".join(device.label for device in devices) or "no device"
-    text = os.environ.get(variable, "").strip()
+    text = variable_text(variable)
     return f"{problem}: {name} is {labels}" + (f", {variable}={text!r}" if text else "")
 
 
@@ -222,8 +224,6 @@ def _policy_variables(prefix: str) -> tuple[str, ...]:
 
 
 _DEFAULT_POLICY = DevicePolicy()
-_NO_WORDS = ("0", "false", "off", "no")
-_YES_WORDS = ("true", "on", "yes")
 _BENCHMARK_RUNS = 3
 """Runs on each device if RLX_BENCHMARK_PICK is a yes without a number."""
 
@@ -232,7 +232,7 @@ def device_from_env(prefix: str = "RLX") -> Device | None:
     """Return the device of P_DEVICE; None when unset or invalid (which is warned
     about).
     """
-    return _read_variable(f"{prefix}_DEVICE", parse_device)
+    return read_variable(f"{prefix}_DEVICE", parse_device)
 
 
 def forced_device_from_env(prefix: str = "RLX") -> Device | None:
@@ -241,14 +241,14 @@ def forced_device_from_env(prefix: str = "RLX") -> Device | None:
 
     Nonsense is warned about and ignored.
     """
-    return _read_variable(f"{prefix}_FORCE_DEVICE", parse_device)
+    return read_variable(f"{prefix}_FORCE_DEVICE", parse_device)
 
 
 def device_chain_from_env(prefix: str = "RLX") -> tuple[Device, ...]:
     """Return the devices of P_DEVICE_CHAIN, to try in order; empty when unset or
     invalid.
     """
-    return _read_variable(f"{prefix}_DEVICE_CHAIN", parse_device_list) or ()
+    return read_variable(f"{prefix}_DEVICE_CHAIN", parse_device_list) or ()
 
 
 def choice_environment() -> tuple[object, ...]:
@@ -256,120 +256,20 @@ def choice_environment() -> tuple[object, ...]:
 
     Equal texts spell equal choices; to compare them takes less time than to read them.
     """
-    # os.environ makes text of each value anew; what it holds is compared without that.
-    environment: Mapping[Any, object] = getattr(os.environ, "_data", os.environ)
-    return tuple(
-        [environment.get(name) for name in _choice_variables(environment is os.environ)]
-    )
+    return raw_values(_CHOICE_VARIABLES)
 
 
-@lru_cache(maxsize=2)
-def _choice_variables(as_text: bool) -> tuple[object, ...]:
-    """Return the names of these variables as keys of the environment's table."""
-    names = ("RLX_DEVICE", "RLX_FORCE_DEVICE", "RLX_FAST", *_policy_variables("RLX"))
-    encode = None if as_text else getattr(os.environ, "encodekey", None)
-    return names if encode is None else tuple(map(encode, names))
-
-
-def calibration_mode_from_env() -> CalibrationMode:
-    """Return RLX_CALIBRATION: "lazy" measures an engine when first needed, "off" never
-    does.
-
-    `rlxweb calibrate` measures in either mode.
-    """
-    return _read_variable("RLX_CALIBRATION", _parse_calibration_mode) or "lazy"
-
-
-def jit_mode_from_env() -> JitMode:
-    """Return RLX_FAST: how native CPU kernels are compiled if the extra `fast` is
-    installed.
-
-    "background": beside NumPy, which computes until they are ready; "wait": before the
-    first call that could use one; "off": never.
-    """
-    return _read_variable("RLX_FAST", _parse_jit_mode) or "background"
-
-
-def cache_dir_from_env() -> str | None:
-    """Return RLX_CACHE_DIR, the folder for calibrations; None for the platform's
-    own.
-    """
-    return os.environ.get("RLX_CACHE_DIR") or None
-
-
-def loader_environment() -> tuple[tuple[str, str], ...]:
-    """Return the variables that decide which native libraries and drivers are
-    loaded.
-    """
-    return tuple((name, os.environ.get(name, "")) for name in _LOADER_VARIABLES)
-
-
-_LOADER_VARIABLES = (
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "DYLD_LIBRARY_PATH",
-    "JAX_PLATFORMS",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "ROCM_PATH",
-    "VK_ADD_DRIVER_FILES",
-    "VK_DRIVER_FILES",
-    "VK_ICD_FILENAMES",
-    "VK_INSTANCE_LAYERS",
-    "VK_LAYER_PATH",
-    "XLA_FLAGS",
+_CHOICE_VARIABLES = (
+    *("RLX_DEVICE", "RLX_FORCE_DEVICE", "RLX_FAST"),
+    *_policy_variables("RLX"),
 )
-
-
-def legacy_picker_from_env() -> bool:
-    """Return RLX_FFT_LEGACY_PICKER: pick RLX's strategy by batch alone, without
-    costs.
-    """
-    return _env_flag("RLX_FFT_LEGACY_PICKER")
-
-
-def picker_trace_from_env() -> bool:
-    """Return RLX_FFT_PICKER_TRACE: print the inputs of the picker of Welch strategies
-    on stderr.
-    """
-    return _env_flag("RLX_FFT_PICKER_TRACE")
-
-
-def keeps_outputs_from_env() -> bool:
-    """Return RLX_NO_IO_PEAKS_OUTPUT: keep outputs as they are where peaks would
-    suffice.
-    """
-    return _env_flag("RLX_NO_IO_PEAKS_OUTPUT")
-
-
-def _env_flag(name: str) -> bool:
-    """Return whether a variable is set to anything but an empty text or a word for
-    no.
-    """
-    return os.environ.get(name, "").strip().lower() not in ("", *_NO_WORDS)
-
-
-def _read_variable(name: str, parse: Callable[[str], T]) -> T | None:
-    """Parse a variable; None when unset, and with a warning when invalid."""
-    text = os.environ.get(name, "").strip()
-    if not text:
-        return None
-    try:
-        return parse(text)
-    except ValueError as error:
-        warnings.warn(
-            f"{name}={text!r} is ignored: {error}",
-            EnvironmentWarning,
-            stacklevel=caller_stacklevel(),
-        )
-        return None
 
 
 def _parse_runs(text: str) -> int:
     """Parse a number of runs; 0 and the words for no mean none."""
     word = text.lower()
-    if word in _NO_WORDS or word in _YES_WORDS:
-        return 0 if word in _NO_WORDS else _BENCHMARK_RUNS
+    if word in NO_WORDS or word in YES_WORDS:
+        return 0 if word in NO_WORDS else _BENCHMARK_RUNS
     try:
         runs = int(text)
     except ValueError:
@@ -377,28 +277,6 @@ def _parse_runs(text: str) -> int:
     if runs < 0:
         raise ValueError("it must be a whole number of runs, or 'off'")
     return runs
-
-
-def _parse_calibration_mode(text: str) -> CalibrationMode:
-    """Parse a calibration mode."""
-    word = text.lower()
-    if word in _NO_WORDS:
-        return "off"
-    if word == "lazy" or word in (*_YES_WORDS, "1"):
-        return "lazy"
-    raise ValueError("it must be 'lazy' or 'off'")
-
-
-def _parse_jit_mode(text: str) -> JitMode:
-    """Parse a JIT mode."""
-    word = text.lower()
-    if word in _NO_WORDS:
-        return "off"
-    if word == "wait":
-        return "wait"
-    if word == "background" or word in _YES_WORDS:
-        return "background"
-    raise ValueError("it must be 'background', 'wait' or 'off'")
 
 
 def _unique_devices(devices: Iterable[DeviceLike] | str) -> tuple[Device, ...]:

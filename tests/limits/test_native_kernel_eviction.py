@@ -42,7 +42,7 @@ def codes():
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
-cache = JitCache(function, lambda: "wait")
+cache = JitCache(function, jit_mode=lambda: "wait")
 """
 
 
@@ -70,7 +70,7 @@ assert codes() == jit_cache.MAX_KERNELS
 def test_threads_can_call_kernels_evicted_meanwhile() -> None:
     run_code("""
 jit_cache.MAX_KERNELS = 4
-cache, wrong = JitCache(function, lambda: "wait"), []
+cache, wrong = JitCache(function, jit_mode=lambda: "wait"), []
 
 def work(seed):
     rng = random.Random(seed)
@@ -106,7 +106,7 @@ def estimate(n):
     return llvm_compiler.LoadedCode(llvm_compiler.compile_object(text))
 
 jit_cache.MAX_KERNELS = 4
-cache = JitCache(estimate, lambda: "wait")
+cache = JitCache(estimate, jit_mode=lambda: "wait")
 for n in range(60, 68, 2):
     assert cache.get_kernel(n)
 before = resident()

@@ -39,7 +39,7 @@ LIBRARY_IMPORTERS: dict[str, str | tuple[str, ...]] = {
     "distributed": "batch/cluster/",
     "click": "cli/",
     "rich": ("cli/", "trace/training/progress_bar.py"),
-    "platformdirs": "select/calibration/calibration_store.py",
+    "platformdirs": "core/cache_folder.py",
     "matplotlib": ("plot/", "cli/"),
     "pyarrow": "io/parquet_tables.py",
     "mne": "io/mne_reader.py",
@@ -50,7 +50,7 @@ LIBRARY_IMPORTERS: dict[str, str | tuple[str, ...]] = {
     "sounddevice": "live/microphone_source.py",
     "pylsl": "live/lsl_source.py",
 }
-ENVIRONMENT_READERS = ("cli/", "select/policy.py")
+ENVIRONMENT_READERS = ("cli/", "core/environment.py")
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "manager", "base"}
 HEAVY_LIBRARIES = (
     "wgpu",
@@ -365,7 +365,7 @@ def test_no_circular_imports() -> None:
 
 
 def test_environment_is_read_in_two_places() -> None:
-    """os.environ and os.getenv occur in cli/ and select/policy.py only."""
+    """os.environ and os.getenv occur in cli/ and core/environment.py only."""
     wrong = [
         f"{package_path(path)}:{line}"
         for path in MODULES

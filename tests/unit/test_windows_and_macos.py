@@ -33,6 +33,7 @@ from rlxweb.cli import live_web, process_pool
 from rlxweb.codegen import native_thread_pool
 from rlxweb.core import (
     atomic_file,
+    cache_folder,
     library_crash_probe,
     safe_file_opening,
     thread_tasks,
@@ -41,7 +42,6 @@ from rlxweb.core.errors import UsageError
 from rlxweb.engines import library_detection, registry
 from rlxweb.gpu import adapter_selection
 from rlxweb.live import raw_pipe_source
-from rlxweb.select.calibration import calibration_store as cache_folder
 from rlxweb.smoke import child_process, fault_injection, process_memory
 from rlxweb.smoke.tab import browser_launch
 from tests.cli_runners import ROOT

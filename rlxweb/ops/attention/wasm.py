@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.jit_cache import jit_mode
 from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_fused_module
+from rlxweb.core.environment import jit_mode
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.ops.attention.cpu import dense_bias, layout_strides, score_scale

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.jit_cache import JitCache, compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, compile_cached
 from rlxweb.codegen.native_calls import (
     ParallelNativeFunction,
     array_address,
@@ -49,9 +49,7 @@ def exported_kernel(code: llvm_compiler.LoadedCode) -> ParallelNativeFunction:
     return ParallelNativeFunction.from_code(code, "lines")
 
 
-softmax_norm_kernels: JitCache[ParallelNativeFunction] = JitCache(
-    _compile_kernel, jit_mode
-)
+softmax_norm_kernels: JitCache[ParallelNativeFunction] = JitCache(_compile_kernel)
 """JIT cache of this process's softmax and norm kernels, by op."""
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.jit_cache import jit_mode
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
+from rlxweb.core.environment import jit_mode
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ir.shape_arithmetic import normalize_axis

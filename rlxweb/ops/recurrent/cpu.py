@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.jit_cache import JitCache, compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, compile_cached
 from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.packed_weight_cache import (
     ConstantOperandTracker,
@@ -58,7 +58,7 @@ def _compile_kernel(spec: object) -> Callable[..., None]:
     return code.get_function("recurrence", None, *(c_void_p,) * 6, *(c_int64,) * 4)
 
 
-recurrence_kernels: JitCache[Callable[..., None]] = JitCache(_compile_kernel, jit_mode)
+recurrence_kernels: JitCache[Callable[..., None]] = JitCache(_compile_kernel)
 """JIT cache of this process's recurrent network kernels, by cell."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.jit_cache import JitCache, compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, compile_cached
 from rlxweb.codegen.native_calls import (
     ParallelNativeFunction,
     array_address,
@@ -91,9 +91,7 @@ def exported_kernel(code: llvm_compiler.LoadedCode) -> ParallelNativeFunction:
     return ParallelNativeFunction.from_code(code, "reduce")
 
 
-reduction_kernels: JitCache[ParallelNativeFunction] = JitCache(
-    _compile_kernel, jit_mode
-)
+reduction_kernels: JitCache[ParallelNativeFunction] = JitCache(_compile_kernel)
 """JIT cache of this process's reduction kernels, by fold and direction."""
 
 

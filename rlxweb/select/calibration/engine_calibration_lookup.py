@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlxweb.core.device import Device, DeviceLike, parse_device
+from rlxweb.core.environment import calibration_mode
 from rlxweb.core.errors import CalibrationWarning, DeviceError, MustAwait, Unsupported
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.cost.calibration_record import Calibration
@@ -26,7 +27,6 @@ from rlxweb.gpu.coroutine_runner import can_block, can_wait, is_browser
 from rlxweb.select.calibration.calibration_store import calibration_store
 from rlxweb.select.calibration.profitability import ProfitabilityPolicy
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, engine_identity
-from rlxweb.select.policy import calibration_mode_from_env
 
 T = TypeVar("T")
 PointKinds = tuple[str, ...]
@@ -140,7 +140,7 @@ def fit_cached(record: Calibration, fit: Callable[[Calibration], T]) -> T:
 
 def is_measuring_allowed() -> bool:
     """Return whether measuring that nobody requested is allowed."""
-    return calibration_mode_from_env() == "lazy"
+    return calibration_mode() == "lazy"
 
 
 def known_record(place: DevicePlace) -> Calibration | None:

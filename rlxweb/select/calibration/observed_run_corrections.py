@@ -18,12 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rlxweb.core.cache_folder import cache_folder, read_json, write_json
 from rlxweb.core.fork_safety import ForkSafeLock
-from rlxweb.select.calibration.calibration_store import (
-    cache_folder,
-    read_json,
-    write_json,
-)
 
 Bucket = tuple[str | int, ...]
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.codegen.jit_cache import jit_mode
 from rlxweb.core.argument_validation import coerce_integer
 from rlxweb.core.array_coercion import describe_type
 from rlxweb.core.device import Device, DeviceLike, none_if_auto
+from rlxweb.core.environment import jit_mode
 from rlxweb.core.errors import NotFinite, UsageError, shown
 from rlxweb.runtime.session import Session
 from rlxweb.trace.fixed_signature_call import BoundCall

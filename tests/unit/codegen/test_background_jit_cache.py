@@ -8,13 +8,8 @@ from collections.abc import Hashable
 import pytest
 
 from rlxweb.codegen import jit_cache, llvm_compiler
-from rlxweb.codegen.jit_cache import (
-    COMPILE_AFTER_S,
-    COMPILING,
-    NOT_COMPILED,
-    JitCache,
-    JitMode,
-)
+from rlxweb.codegen.jit_cache import COMPILE_AFTER_S, COMPILING, NOT_COMPILED, JitCache
+from rlxweb.core.environment import JitMode
 from rlxweb.core.errors import DeviceError, KernelWarning
 
 
@@ -26,7 +21,9 @@ class JitCacheHarness:
         self.compiled: list[Hashable] = []
         self.gate = threading.Event()
         self.gate.set()
-        self.cache: JitCache[str] = JitCache(self.compile_kernel, lambda: self.mode)
+        self.cache: JitCache[str] = JitCache(
+            self.compile_kernel, jit_mode=lambda: self.mode
+        )
 
     def compile_kernel(self, key: Hashable) -> str:
         assert self.gate.wait(30)
@@ -184,7 +181,7 @@ def test_kernels_are_bounded_by_number_and_size(
     assert harness.cache.compile_now("b") == "kernel of b"
     assert (harness.compiled, harness.cache.change_count) == ([*"abcdb"], changes + 1)
     monkeypatch.setattr(jit_cache, "MAX_KERNEL_NBYTES", 10)
-    heavy: JitCache[str] = JitCache(str, lambda: "wait", len)
+    heavy: JitCache[str] = JitCache(str, len, lambda: "wait")
     for key in ("four", "five", "six"):
         heavy.compile_now(key)
     assert heavy.get_kernel("six") == "six"
@@ -207,7 +204,7 @@ def test_records_of_kernels_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     def fail_to_compile(key: Hashable) -> str:
         raise DeviceError("compile it", "the code is wrong")
 
-    cache: JitCache[str] = JitCache(fail_to_compile, lambda: "wait")
+    cache: JitCache[str] = JitCache(fail_to_compile, jit_mode=lambda: "wait")
     for key in range(20):
         cache.record_fallback_time(key, COMPILE_AFTER_S / 2)
         assert cache.get_kernel(key) is None

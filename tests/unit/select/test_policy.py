@@ -12,26 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlxweb.core.device import RLX_PRIORITY, Device
+from rlxweb.core.environment import (
+    cache_dir,
+    calibration_mode,
+    keeps_outputs,
+    traces_picker,
+    uses_legacy_picker,
+)
 from rlxweb.core.errors import EnvironmentWarning, UnknownDevice, UsageError
 from rlxweb.select.policy import (
     BenchmarkPick,
     CostModelPick,
     DevicePickStrategy,
     DevicePolicy,
-    cache_dir_from_env,
-    calibration_mode_from_env,
     device_chain_from_env,
     device_from_env,
     forced_device_from_env,
-    keeps_outputs_from_env,
-    legacy_picker_from_env,
-    picker_trace_from_env,
 )
 
 FLAGS = {
-    "RLX_FFT_LEGACY_PICKER": legacy_picker_from_env,
-    "RLX_FFT_PICKER_TRACE": picker_trace_from_env,
-    "RLX_NO_IO_PEAKS_OUTPUT": keeps_outputs_from_env,
+    "RLX_FFT_LEGACY_PICKER": uses_legacy_picker,
+    "RLX_FFT_PICKER_TRACE": traces_picker,
+    "RLX_NO_IO_PEAKS_OUTPUT": keeps_outputs,
 }
 
 DEVICES = st.lists(st.sampled_from(Device), unique=True)
@@ -147,7 +149,7 @@ def test_no_is_no_in_every_spelling(env: pytest.MonkeyPatch, no: str) -> None:
     env.setenv("RLX_BENCHMARK_PICK", no)
     assert DevicePolicy.from_env() == DevicePolicy.all()
     env.setenv("RLX_CALIBRATION", no.replace("00", "0"))
-    assert calibration_mode_from_env() == "off"
+    assert calibration_mode() == "off"
     for name, read_flag in FLAGS.items():
         env.setenv(name, no.replace("00", ""))
         assert not read_flag()
@@ -162,7 +164,7 @@ def test_yes_is_yes_in_every_spelling(env: pytest.MonkeyPatch, yes: str) -> None
     runs = 1 if yes == "1" else 3
     assert DevicePolicy.from_env().pick_strategy() == BenchmarkPick(runs)
     env.setenv("RLX_CALIBRATION", yes)
-    assert calibration_mode_from_env() == "lazy"
+    assert calibration_mode() == "lazy"
     for name, read_flag in FLAGS.items():
         assert not read_flag()
         for text in (yes, "please"):
@@ -187,14 +189,14 @@ def test_invalid_device_variables_are_ignored(env: pytest.MonkeyPatch) -> None:
 def test_calibration_and_cache_folder(env: pytest.MonkeyPatch) -> None:
     for text, mode in (("off", "off"), ("LAZY", "lazy"), ("no", "off"), ("", "lazy")):
         env.setenv("RLX_CALIBRATION", text)
-        assert calibration_mode_from_env() == mode
+        assert calibration_mode() == mode
     env.setenv("RLX_CALIBRATION", "maybe")
     with pytest.warns(EnvironmentWarning, match="RLX_CALIBRATION='maybe'"):
-        assert calibration_mode_from_env() == "lazy"
+        assert calibration_mode() == "lazy"
     env.setenv("RLX_CACHE_DIR", "somewhere")
-    assert cache_dir_from_env() == "somewhere"
+    assert cache_dir() == "somewhere"
     env.delenv("RLX_CACHE_DIR")
-    assert cache_dir_from_env() is None
+    assert cache_dir() is None
 
 
 @pytest.mark.parametrize("names", ["vk", ["vk"], ("Vulkan",), {"vulkan"}])

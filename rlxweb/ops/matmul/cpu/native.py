@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.jit_cache import JitCache, compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, compile_cached
 from rlxweb.codegen.native_calls import (
     ParallelNativeFunction,
     array_address,
@@ -81,7 +81,7 @@ def exported_kernel(code: llvm_compiler.LoadedCode) -> ParallelNativeFunction:
     return ParallelNativeFunction.from_code(code, "product")
 
 
-matmul_kernels: JitCache[ParallelNativeFunction] = JitCache(_compile_kernel, jit_mode)
+matmul_kernels: JitCache[ParallelNativeFunction] = JitCache(_compile_kernel)
 """JIT cache of this process's matrix product kernels, by key."""
 
 

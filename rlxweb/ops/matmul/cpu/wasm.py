@@ -15,7 +15,6 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.jit_cache import jit_mode
 from rlxweb.codegen.packed_weight_cache import (
     ConstantOperandTracker,
     PackCache,
@@ -23,6 +22,7 @@ from rlxweb.codegen.packed_weight_cache import (
 )
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_fused_module
+from rlxweb.core.environment import jit_mode
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
 from rlxweb.ops.kernel_variant import KernelVariant

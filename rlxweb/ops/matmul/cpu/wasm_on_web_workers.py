@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, WasmJitCache
 from rlxweb.codegen.native_elementwise import RegionSpec
 from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
 from rlxweb.codegen.wasm_builder import IN_BROWSER
@@ -63,9 +63,7 @@ def _compile_shared_region(region: object) -> SharedRegion:
     return SharedRegion(*compiled)
 
 
-shared_region_cache: JitCache[SharedRegion] = WasmJitCache(
-    _compile_shared_region, jit_mode
-)
+shared_region_cache: JitCache[SharedRegion] = WasmJitCache(_compile_shared_region)
 """Regions that the Web Workers have compiled."""
 
 

@@ -19,9 +19,9 @@ from weakref import finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.jit_cache import jit_mode
 from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.wasm_builder import IN_BROWSER
+from rlxweb.core.environment import jit_mode
 
 MAX_WORKERS: Final = 7
 """Maximum number of workers beside Python's thread."""

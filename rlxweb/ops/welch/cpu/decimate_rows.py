@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.jit_cache import JitCache, compile_cached, jit_mode
+from rlxweb.codegen.jit_cache import JitCache, compile_cached
 from rlxweb.codegen.native_calls import (
     ParallelNativeFunction,
     array_address,
@@ -62,7 +62,7 @@ def _compile_kernel(key: object) -> CompiledDecimation:
     ), generator
 
 
-decimation_kernels: JitCache[CompiledDecimation] = JitCache(_compile_kernel, jit_mode)
+decimation_kernels: JitCache[CompiledDecimation] = JitCache(_compile_kernel)
 """JIT cache of this process's compiled filters, by (type, step, taps)."""
 
 

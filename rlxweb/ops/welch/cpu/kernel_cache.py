@@ -7,12 +7,7 @@ from typing import cast
 import numpy as np
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.jit_cache import (
-    KERNEL_CODE_NBYTES,
-    JitCache,
-    compile_cached,
-    jit_mode,
-)
+from rlxweb.codegen.jit_cache import KERNEL_CODE_NBYTES, JitCache, compile_cached
 from rlxweb.core.errors import DeviceError
 from rlxweb.ops.welch.cpu.kernel import (
     CompiledWelchKernel,
@@ -106,6 +101,4 @@ def _kernel_nbytes(kernel: CompiledWelchKernel) -> int:
     return KERNEL_CODE_NBYTES + sum(table.nbytes for table in kernel.tables)
 
 
-welch_kernels: JitCache[CompiledWelchKernel] = JitCache(
-    _compile_kernel, jit_mode, _kernel_nbytes
-)
+welch_kernels: JitCache[CompiledWelchKernel] = JitCache(_compile_kernel, _kernel_nbytes)

@@ -17,6 +17,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rlxweb.core.cache_folder import (
+    MAX_FILE_NBYTES,
+    cache_folder,
+    read_json,
+    write_json,
+)
 from rlxweb.core.errors import CalibrationWarning, InputError
 from rlxweb.cost.calibration_json import calibration_from_json
 from rlxweb.cost.calibration_record import (
@@ -24,12 +30,8 @@ from rlxweb.cost.calibration_record import (
     MeasuredPoint,
 )
 from rlxweb.select.calibration.calibration_store import (
-    MAX_FILE_NBYTES,
     CalibrationStore,
-    cache_folder,
     calibration_file_name,
-    read_json,
-    write_json,
 )
 from tests.run_in_threads import run_concurrently, start_threads
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rlxweb.core.cache_folder import read_json
 from rlxweb.core.errors import (
     CalibrationWarning,
     DeviceLost,
@@ -21,7 +22,6 @@ from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.select.calibration.calibration_store import (
     CalibrationStore,
     calibration_file_name,
-    read_json,
 )
 from rlxweb.select.calibration.engine_calibration_lookup import (
     known_record,
