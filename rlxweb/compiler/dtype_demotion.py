@@ -11,7 +11,7 @@ refused, with the node. Names no op.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -381,7 +381,7 @@ def _retype_graph(graph: Graph, target: Target) -> Graph:
                     ),
                 )
         out.copied(
-            replace(node, type=tensor_type, attrs=attrs),
+            node._replace(type=tensor_type, attrs=attrs),
             [out.tensor(i) for i in node.inputs],
         )
     out.set_outputs([out.tensor(i) for i in graph.outputs])

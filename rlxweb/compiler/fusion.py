@@ -22,7 +22,6 @@ from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.ir.fusion_pattern import FusionMatch
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Op, registry
-from rlxweb.ir.tensor import Tensor
 
 # --- Fusion patterns (`Op.fusion_pattern`): several nodes become one op where the
 # device gains by it
@@ -43,16 +42,17 @@ def apply_fusion_patterns(graph: Graph, target: Target) -> tuple[Graph, int]:
     }
     if not matches:
         return graph, 0
-    tensors: dict[int, Tensor] = {}
+    new_ids: dict[int, int] = {}
 
-    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+    def rewrite(out: Graph, node: Node, operands: tuple[int, ...]) -> int:
         match = matches.get(node.id)
         if match is None:
-            tensor = out.copied(node, operands)
+            new_id = out.copy_node(node, operands)
         else:
-            tensor = match.build(out, tuple(tensors[i] for i in match.input_ids))
-        tensors[node.id] = tensor
-        return tensor
+            inputs = tuple(out.tensor(new_ids[i]) for i in match.input_ids)
+            new_id = match.build(out, inputs).id
+        new_ids[node.id] = new_id
+        return new_id
 
     return rewrite_graph(graph, rewrite, target=target), len(matches)
 
@@ -209,20 +209,22 @@ def _toggle_fusion(graph: Graph, site: FusionSite) -> Graph:
     """Return the graph with the fused op of a site split in two, or the two fused into
     one.
     """
-    tensors: dict[int, Tensor] = {}
+    new_ids: dict[int, int] = {}
     fused, site_node = site.fused, site.node
     parts = composition(fused) if site.is_fused else None
 
-    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+    def rewrite(out: Graph, node: Node, operands: tuple[int, ...]) -> int:
         if node.id != site_node.id or (site.is_fused and parts is None):
-            tensors[node.id] = out.copied(node, operands)
+            new_id = out.copy_node(node, operands)
         elif parts is not None:
-            tensors[node.id] = parts.build(out, node.attrs, *operands)
+            tensors = map(out.tensor, operands)
+            new_id = parts.build(out, node.attrs, *tensors).id
         else:
             inner = graph.node(node.inputs[0])
-            inputs = (tensors[i] for i in inner.inputs)
+            tensors = map(out.tensor, [new_ids[i] for i in inner.inputs])
             attrs = {**inner.attrs, **node.attrs}
-            tensors[node.id] = out.apply(fused.name, *inputs, name=node.name, **attrs)
-        return tensors[node.id]
+            new_id = out.apply(fused.name, *tensors, name=node.name, **attrs).id
+        new_ids[node.id] = new_id
+        return new_id
 
     return rewrite_graph(graph, rewrite)

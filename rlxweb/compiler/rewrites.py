@@ -1,7 +1,7 @@
 """Graph rewrites that keep the result: one traversal, through which any rules go.
 
 A rule is shown each node with its already rewritten operands and answers with the
-tensor that takes its place, or None: nodes that change nothing go, equal ones become
+value that takes its place, or None: nodes that change nothing go, equal ones become
 one, small constants are computed, and what the target cannot run as one step is taken
 apart by the op's own Compose. Dead nodes go in every traversal. Inputs and params are
 kept, so the names a caller may set never depend on optimisation; only those that nobody
@@ -38,9 +38,9 @@ MAX_FOLD_FLOPS = 1 << 28
 # A Compose that produces itself would never end; real nesting is below ten.
 MAX_ROUNDS = 32
 
-RewriteRule = Callable[[Graph, Node, tuple[Tensor, ...]], Tensor | None]
-"""Rule: (graph under construction, node, rewritten operands) → the tensor in the node's
-place; None leaves the node to the next rule, at last as it is.
+RewriteRule = Callable[[Graph, Node, tuple[int, ...]], int | None]
+"""Rule: (graph under construction, node, ids of its rewritten operands) → id of the
+value in the node's place; None leaves the node to the next rule, at last as it is.
 """
 
 
@@ -75,25 +75,25 @@ def _traverse(
 ) -> Graph:
     """Return a new graph of the live nodes, each passed through the rules."""
     out = Graph(graph.name)
-    tensors: dict[int, Tensor] = {}
-    seen: dict[Any, Tensor] = {}
+    new_ids: dict[int, int] = {}
+    seen: dict[Any, int] = {}
     for node in graph.nodes():
         if node.id not in live_ids:
             continue
-        operands = tuple([tensors[i] for i in node.inputs])
+        operands = tuple([new_ids[i] for i in node.inputs])
         key = _node_key(node, operands) if merges_equal else None
-        tensor = None if key is None else seen.get(key)
-        if tensor is None:
+        new_id = None if key is None else seen.get(key)
+        if new_id is None:
             for rule in rules:
-                tensor = rule(out, node, operands)
-                if tensor is not None:
+                new_id = rule(out, node, operands)
+                if new_id is not None:
                     break
             else:
-                tensor = out.copied(node, operands)
+                new_id = out.copy_node(node, operands)
             if key is not None:
-                seen[key] = tensor
-        tensors[node.id] = tensor
-        result_type = out.node(tensor.id).type
+                seen[key] = new_id
+        new_ids[node.id] = new_id
+        result_type = out.node(new_id).type
         if result_type is not node.type and result_type != node.type:
             raise VerifyError(
                 f"rewrite {node}",
@@ -101,7 +101,7 @@ def _traverse(
                 f"expected {node.type}",
                 "correct the composition of the op",
             )
-    out.set_outputs([tensors[i] for i in graph.outputs])
+    out.set_outputs([out.tensor(new_ids[i]) for i in graph.outputs])
     return out
 
 
@@ -121,13 +121,12 @@ def _live_ids(graph: Graph, target: Target | None) -> set[int]:
     return live_ids
 
 
-def _node_key(node: Node, operands: tuple[Tensor, ...]) -> Any:
+def _node_key(node: Node, operands: tuple[int, ...]) -> Any:
     """Return a key that equal nodes share; None for an attribute of a custom op that
     cannot be hashed.
     """
-    ids = tuple([t.id for t in operands])
     try:
-        return node.op, ids, frozenset(map(attr_key, node.attrs.items()))
+        return node.op, operands, frozenset(map(attr_key, node.attrs.items()))
     except TypeError:
         return None
 
@@ -140,10 +139,10 @@ def fold_rule(target: Target | None = None) -> RewriteRule:
     would be refused for. Errors  GraphError for a reference that breaks its shape rule.
     """
 
-    def fold(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor | None:
+    def fold(out: Graph, node: Node, operands: tuple[int, ...]) -> int | None:
         operand_nodes = []
         for operand in operands:
-            operand_node = out.node(operand.id)
+            operand_node = out.node(operand)
             if operand_node.op != "constant":
                 return None
             operand_nodes.append(operand_node)
@@ -160,7 +159,7 @@ def fold_rule(target: Target | None = None) -> RewriteRule:
         except Exception:  # a custom op's own: the run will say it
             return None
         check_result(node, value)
-        return out.constant(value)
+        return out.constant(value).id
 
     return fold
 
@@ -192,8 +191,8 @@ def demote_constants_rule(target: Target) -> RewriteRule:
     as of indices and casts. Of a custom op nothing of that kind is known.
     """
 
-    def demote(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor | None:
-        operand_nodes = [out.node(t.id) for t in operands]
+    def demote(out: Graph, node: Node, operands: tuple[int, ...]) -> int | None:
+        operand_nodes = [out.node(i) for i in operands]
         is_wide = [_is_demotable_constant(n, target) for n in operand_nodes]
         op = registry.get(node.op)
         if not any(is_wide) or op.has_trait("custom"):
@@ -210,10 +209,10 @@ def demote_constants_rule(target: Target) -> RewriteRule:
             return None
         pairs = zip(operands, operand_nodes, is_wide, strict=True)
         demoted = [
-            out.constant(n.attrs["value"].array.astype(np.int32)) if w else t
-            for t, n, w in pairs
+            out.constant(n.attrs["value"].array.astype(np.int32)).id if w else i
+            for i, n, w in pairs
         ]
-        return out.copied(node, demoted)
+        return out.copy_node(node, tuple(demoted))
 
     return demote
 
@@ -278,14 +277,14 @@ def decompose(graph: Graph, target: Target) -> Graph:
     Errors   Unsupported when such an op has no composition.
     """
 
-    def expand(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor | None:
+    def expand(out: Graph, node: Node, operands: tuple[int, ...]) -> int | None:
         if node.id not in unsupported_ids:
             return None
         op = registry.get(node.op)
         parts = composition(op)
         if parts is not None:
-            tensor: Tensor = parts.build(out, node.attrs, *operands)
-            return tensor
+            result: Tensor = parts.build(out, node.attrs, *map(out.tensor, operands))
+            return result.id
         error = target.refusal(*node_signature(graph, node))
         if error is not None:
             error.doing = f"{node} on {target.name} ({error.doing})"

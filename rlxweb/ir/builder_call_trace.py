@@ -42,7 +42,16 @@ if TYPE_CHECKING:
 
 LEAF_METHODS = ("input", "param")
 UNTRACED_METHODS = (
-    *(*LEAF_METHODS, "bind", "recorded", "copied", "copy", "save", "set_outputs"),
+    *(
+        *LEAF_METHODS,
+        "bind",
+        "recorded",
+        "copied",
+        "copy_node",
+        "copy",
+        "save",
+        "set_outputs",
+    ),
     *("node", "nodes", "tensor", "shape_of", "named", "subgraph", "users"),
 )
 """Methods of a graph that build nothing, or that trace their calls themselves."""

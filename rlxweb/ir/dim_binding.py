@@ -104,7 +104,7 @@ def op_graph(graph: Graph) -> OpGraph:
             else unknown_dim
             for axis, size in enumerate(node.type.shape)
         )
-        nodes.append(replace(node, type=replace(node.type, shape=shape)))
+        nodes.append(node._replace(type=replace(node.type, shape=shape)))
     id_map = size_trace.trials[0].tensor_ids
     return UnboundOpGraph(graph.name, tuple(first.outputs), tuple(nodes), id_map)
 

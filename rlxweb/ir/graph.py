@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import index
 from os import PathLike
-from typing import IO, TYPE_CHECKING, Any, SupportsIndex
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -66,9 +66,10 @@ class Constant:
         return f"Constant({format_shape(self.array.shape)} {self.array.dtype})"
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A node of a graph: op, numbers of the input nodes, attributes and result type."""
+
+    # A compilation makes some thousands, and no other frozen record is made as fast.
 
     id: int
     op: str
@@ -262,9 +263,10 @@ class Graph(Builder):
                     hint="create the operand with the graph's input, param or constant "
                     "method",
                 )
-        types = tuple(self.node(t.id).type for t in inputs)
+        ids = tuple([t.id for t in inputs])
+        nodes = self._state.nodes
+        types = tuple([nodes[i].type for i in ids])
         checked_attrs, result_type = infer_type(op, types, attrs, name)
-        ids = tuple(t.id for t in inputs)
         return self._append_node(op.name, ids, checked_attrs, result_type, name)
 
     def _append_node(
@@ -285,19 +287,25 @@ class Graph(Builder):
 
         Nothing is inferred again; whoever rewrites graphs keeps the types.
         """
-        nodes, ids = self._state.nodes, tuple([t.id for t in operands])
+        return Tensor(self, self.copy_node(node, tuple([t.id for t in operands])))
+
+    def copy_node(self, node: Node, ids: tuple[int, ...]) -> int:
+        """Copy a node as `copied` does, on the nodes of these ids; return its id."""
+        nodes = self._state.nodes
         at = len(nodes)
         if node.op in ("input", "param"):
             if node.name in self._state.names:
-                return self._add_leaf(
-                    node.op, node.name, node.type.shape, node.type.dtype
+                leaf_type = node.type
+                leaf = self._add_leaf(
+                    node.op, node.name, leaf_type.shape, leaf_type.dtype
                 )
+                return leaf.id
             self._state.names[node.name] = at
         if node.id != at or node.inputs != ids:  # else the graphs share the record
             node = Node(at, node.op, ids, node.attrs, node.type, node.name)
         nodes.append(node)
         self._state.checked_count += 1
-        return Tensor(self, at)
+        return at
 
     def subgraph(self, ids: Collection[int]) -> Graph:
         """Return a graph of some of the nodes, with all that they and the outputs read

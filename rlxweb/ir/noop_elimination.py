@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Attrs, registry
-from rlxweb.ir.tensor import Tensor
 
 
 def skip_noops(graph: Graph, node: Node, operand: int) -> tuple[int, Attrs | None]:
@@ -20,6 +19,8 @@ def skip_noops(graph: Graph, node: Node, operand: int) -> tuple[int, Attrs | Non
     operand  the node's only one, in that graph; the node itself need not be in it
     """
     op = registry.get(node.op)
+    if op.merge_attrs is None and op.is_noop is None:
+        return operand, node.attrs
     source, attrs = graph.node(operand), node.attrs
     while op.merge_attrs is not None and source.op == node.op:
         attrs = op.merge_attrs(source.attrs, attrs, node.type)
@@ -37,19 +38,17 @@ def is_noop(graph: Graph, node: Node) -> bool:
     return attrs is None or source != node.inputs[0]
 
 
-def simplify_node(
-    graph: Graph, node: Node, operands: tuple[Tensor, ...]
-) -> Tensor | None:
-    """Return a tensor that computes a node's values in fewer steps, or None if there is
+def simplify_node(graph: Graph, node: Node, operands: tuple[int, ...]) -> int | None:
+    """Return the id of a value that is a node's in fewer steps, or None if there is
     none.
 
     graph  the one that the operands are of, and the answer
     """
     if len(operands) != 1:
         return None
-    source, attrs = skip_noops(graph, node, operands[0].id)
+    source, attrs = skip_noops(graph, node, operands[0])
     if attrs is None:
-        return graph.tensor(source)
-    if source == operands[0].id:
+        return source
+    if source == operands[0]:
         return None
-    return graph.apply(node.op, graph.tensor(source), name=node.name, **attrs)
+    return graph.apply(node.op, graph.tensor(source), name=node.name, **attrs).id

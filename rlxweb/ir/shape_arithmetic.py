@@ -82,6 +82,12 @@ def short_repr(value: object) -> str:
 
 def as_shape(value: SupportsIndex | Iterable[SupportsIndex]) -> Shape:
     """Return a checked shape: non-negative ints, rank at most 8."""
+    if type(value) is tuple and len(value) <= MAX_RANK:
+        for dim in value:
+            if type(dim) is not int or dim < 0:
+                break
+        else:  # nearly all are a shape already
+            return value
     values = as_tuple(value)
     if values is None:
         raise bad_shape(f"a shape must consist of integers, got {short_repr(value)}")

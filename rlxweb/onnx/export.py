@@ -104,12 +104,12 @@ def _lower_to_exportable(graph: Graph, opset: int, context: str) -> Graph:
     An op without one is replaced by those that it is composed of.
     """
 
-    def rewrite(out: Graph, node: Node, operands: tuple[Tensor, ...]) -> Tensor:
+    def rewrite(out: Graph, node: Node, operands: tuple[int, ...]) -> int | None:
         expansion = composition(registry.get(node.op))
         if node.id not in unsupported or expansion is None:
-            return out.copied(node, operands)
-        result: Tensor = expansion.build(out, node.attrs, *operands)
-        return result
+            return None
+        result: Tensor = expansion.build(out, node.attrs, *map(out.tensor, operands))
+        return result.id
 
     for _ in range(_MAX_REWRITE_ROUNDS):
         builder = OnnxGraphBuilder(graph, opset)

@@ -130,18 +130,23 @@ def _build_match(
         shapes.append(bias)
 
     def build(g: Graph, tensors: tuple[Tensor, ...]) -> Tensor:
+        perms = (*operands.perms, ())[: len(tensors)]
         arguments = [
-            g.reshape(g.transpose(x, perm) if perm else x, shape)
-            for x, perm, shape in zip(tensors, operands.perms, shapes, strict=False)
+            _in_shape(g, g.transpose(x, perm) if perm else x, shape)
+            for x, perm, shape in zip(tensors, perms, shapes, strict=True)
         ]
-        arguments += [g.reshape(x, shapes[3]) for x in tensors[3:]]
         out = g.apply("attention", *arguments, **attrs)
         if operands.is_positions_first:
             out = g.transpose(out, _HEADS_FIRST_PERM)
-        return g.reshape(out, node.type.shape)
+        return _in_shape(g, out, node.type.shape)
 
     types = tuple(TensorType(shape, dtype) for shape in shapes)
     return FusionMatch(tuple(input_ids), types, attrs, build)
+
+
+def _in_shape(g: Graph, x: Tensor, shape: Shape) -> Tensor:
+    """Return x in a shape, without a node where it has that shape."""
+    return x if g.node(x.id).type.shape == shape else g.reshape(x, shape)
 
 
 @dataclass(frozen=True, slots=True)
