@@ -93,8 +93,14 @@ NOT_QUICK = (
     "ops/test_conv_pool_vs_torch",
 )
 """Prefixes of the paths of files that take too long for the quick tier."""
-WHOLE = ("test_numpy_agrees", "test_adapter_agrees")
-"""Tests of which the quick tier has all cases: one for each op."""
+WHOLE = (
+    *("test_numpy_agrees", "test_adapter_agrees"),
+    *("test_wrong_input_is_refused_in_one_line", "test_document_says"),
+    "test_command_prints",
+)
+"""Tests of which the quick tier has all cases: one for each op, one for each promise of
+the command line.
+"""
 MAX_QUICK_CASES = 6
 """Largest number of cases that the quick tier does not thin out."""
 CASE_STEP = 6

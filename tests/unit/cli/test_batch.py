@@ -11,8 +11,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from rich.console import Console
-from scipy.io import wavfile
-from scipy.signal import welch
 
 from rlxweb.batch import recording_analysis
 from rlxweb.batch.file_job_protocol import AnalysisOutcome, analyse_sequentially
@@ -21,62 +19,17 @@ from rlxweb.cli import recording_progress, welch_plot
 from rlxweb.cli.batch import analyze_recordings
 from rlxweb.cli.console import make_console
 from rlxweb.core.errors import DeviceLost, RecordingError
-from tests.cli_runners import CommandResult, CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner, check_rejected
 from tests.edf_bdf_recordings import write_recording
 
 FS = "--fs", 100
 
 
 @pytest.fixture
-def night(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> Path:
+def night(place_files: Callable[[str], None], tmp_path: Path) -> Path:
     """A folder with two recordings, other files, hidden ones, and a folder below."""
-    folder = tmp_path / "night"
-    (folder / "deeper").mkdir(parents=True)
-    for name in ("b.npy", "a.npy", "deeper/c.npy", ".hidden.npy", "[x].npy"):
-        np.save(folder / name, rng.standard_normal((2, 600)))
-    for name in ("notes.txt", "report.pdf", "README"):
-        (folder / name).write_text("no recording")
-    monkeypatch.chdir(tmp_path)
-    return folder
-
-
-def result_paths(result: CommandResult) -> list[str]:
-    assert result.code == 0, result.err
-    return [file["path"] for file in result.document["files"]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "files"),
-    [
-        (["night"], ["night/[x].npy", "night/a.npy", "night/b.npy"]),
-        (["night/"], ["night/[x].npy", "night/a.npy", "night/b.npy"]),
-        (["night/?.npy"], ["night/a.npy", "night/b.npy"]),
-        (
-            ["night/**/*.npy"],
-            ["night/[x].npy", "night/a.npy", "night/b.npy", "night/deeper/c.npy"],
-        ),
-        (["night/[x].npy"], ["night/[x].npy"]),
-        (["night/b.npy", "night"], ["night/b.npy", "night/[x].npy", "night/a.npy"]),
-        (["night/a.npy", "./night/../night/a.npy"], ["night/a.npy"]),
-        (["night/deeper", "night/d*/c.npy"], ["night/deeper/c.npy"]),
-    ],
-)
-def test_folders_and_patterns_stand_for_files(
-    night: Path, call: CommandRunner, arguments: list[str], files: list[str]
-) -> None:
-    """Folders and patterns give files by name, each once, and none from subfolders."""
-    assert result_paths(call("welch", *arguments, *FS, "--json", "-")) == files
-
-
-def test_skipped_folder_contents_are_reported(night: Path, call: CommandRunner) -> None:
-    result = call("welch", "night", *FS, "-q")
-    (line,) = result.err.splitlines()
-    assert line == (
-        "night: skipped 3 files of other kinds (.pdf, .txt, no suffix) and "
-        "1 folder (use 'night/**/*.edf' to include subfolders)"
-    )
+    place_files("night")
+    return tmp_path / "night"
 
 
 def test_earlier_results_are_not_read_as_recordings(
@@ -86,36 +39,6 @@ def test_earlier_results_are_not_read_as_recordings(
     for _ in range(2):
         result = call("welch", "night", *FS, "--csv", "night/all.csv", "-q")
         assert result.code == 0, result.err
-
-
-@pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        (
-            "empty",
-            ("empty", "it contains no recordings", "found 0 files of other kinds"),
-        ),
-        ("texts", ("it contains no recordings", "found 1 file of other kinds", ".edf")),
-        (
-            "above",
-            (
-                "it contains no recordings",
-                "1 folder",
-                "use 'above/**/*.edf' to include subfolders",
-            ),
-        ),
-        ("night/*.edf", ("'night/*.edf'", "no file matches")),
-        ("nowhere/*.edf", ("'nowhere/*.edf'", "no file matches")),
-        ("nowhere", ("'nowhere'", "the file does not exist")),
-    ],
-)
-def test_argument_without_recording_is_rejected(
-    night: Path, call: CommandRunner, argument: str, words: tuple[str, ...]
-) -> None:
-    for folder in ("empty", "texts", "above/below"):
-        Path(folder).mkdir(parents=True)
-    Path("texts/x.txt").write_text("x")
-    check_rejected(call("welch", argument, *FS), 2, *words)
 
 
 BAD_FILES: dict[str, Callable[[Path], object]] = {
@@ -336,62 +259,3 @@ def test_names_in_messages_cannot_forge_a_line(
         lines = [*result.out.splitlines(), *result.err.splitlines()]
         assert all(line.isprintable() for line in lines)
         assert not any(line.startswith("rlxweb: all") for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--nsegments", 99], "leave out --nsegments 99"),
-        (["--k", 999], "use a larger --nperseg N"),
-        (["--window", "kaiser"], "pass its parameters: --window kaiser,…"),
-        (["--prominence", 3], "--prominence 3.0 does not apply to --mode bins"),
-    ],
-)
-def test_error_names_the_file_and_the_flags(
-    night: Path, call: CommandRunner, args: list[object], message: str
-) -> None:
-    """The error names the file among many and suggests flags, not Python keywords."""
-    paths = "night/a.npy", "night/b.npy"
-    check_rejected(call("welch", *paths, *FS, *args), 2, "'night/a.npy'", message)
-
-
-@pytest.mark.parametrize(
-    ("args", "flag"),
-    [(["--fs", 99], "got --fs 99"), (["--layout", "samples-first"], None)],
-)
-def test_flag_that_contradicts_the_file_is_named(
-    tmp_path: Path,
-    call: CommandRunner,
-    args: list[object],
-    flag: str | None,
-    rng: np.random.Generator,
-) -> None:
-    path = tmp_path / "x.wav"
-    wavfile.write(path, 100, rng.standard_normal(600))
-    flag = flag or "--layout samples-first is not supported"
-    check_rejected(call("welch", path, *args), 2, flag)
-
-
-def test_power_overflow_names_file_and_channel(
-    tmp_path: Path, call: CommandRunner, rng: np.random.Generator
-) -> None:
-    x = rng.standard_normal((2, 600)) * [[1.0], [1e200]]
-    np.savez(tmp_path / "x.npz", x=x, channels=np.array(["Fz", "Cz"]), fs=100.0)
-    result = call("welch", tmp_path / "x.npz", "--array", "x")
-    check_rejected(result, 2, "x.npz", "the power of channel 'Cz'")
-
-
-def test_a_window_takes_parameters(
-    tmp_path: Path, call: CommandRunner, rng: np.random.Generator
-) -> None:
-    """Window `kaiser,8.6` is SciPy's ('kaiser', 8.6)."""
-    x = rng.standard_normal(600)
-    np.save(tmp_path / "x.npy", x)
-    args = *FS, "--preset", "scipy", "--window", "kaiser,8.6", "--npz"
-    out = tmp_path / "out.npz"
-    assert call("welch", tmp_path / "x.npy", *args, out, "-q").code == 0
-    with np.load(out) as arrays:
-        _, power = welch(x, 100, window=("kaiser", 8.6), nperseg=256)
-        np.testing.assert_allclose(arrays["psd"][0], power, rtol=1e-10)
-    result = call("welch", tmp_path / "x.npy", *FS, "--window", "kaiser,x")
-    check_rejected(result, 2, "'--window'", "'x' is not a number", "kaiser,8.6")

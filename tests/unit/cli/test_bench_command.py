@@ -19,7 +19,7 @@ from rlxweb.cli.bench_engines import EngineBenchmark, gpu_roofline
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.engines.pool import pool
 from rlxweb.engines.registry import ROWS
-from tests.cli_runners import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner
 from tests.numpy_test_engine import NumpyTestEngine, NumpyTestEngineOpener
 
 
@@ -173,34 +173,6 @@ def test_two_files_are_compared(call: CommandRunner, tmp_path: Path) -> None:
         "vulkan 2.00 ms not measured".split(),
         "metal not measured not measured".split(),
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ('{"schema": "rlxweb.bench.gpu/1"}', "got 'rlxweb.bench.gpu/1'"),
-        ("[]", "got None"),
-        ("no JSON", "the file cannot be read"),
-        (f'{{"schema": "{SCHEMA}", "cases": [{{}}]}}', "the file is damaged"),
-        (f'{{"schema": "{SCHEMA}", "cases": []}}', "no case in common"),
-    ],
-)
-def test_invalid_files_are_rejected(
-    call: CommandRunner, tmp_path: Path, text: str, why: str
-) -> None:
-    invalid = tmp_path / "other.json"
-    invalid.write_text(text, "utf-8")
-    valid = write_document(tmp_path / "a.json", cpu=1.0)
-    check_rejected(call("bench", "--compare", valid, invalid), 2, why)
-
-
-def test_compare_stands_alone(call: CommandRunner, tmp_path: Path) -> None:
-    a = write_document(tmp_path / "a.json", cpu=1.0)
-    check_rejected(
-        call("bench", "--quick", "--compare", a, a),
-        2,
-        "--compare only reads existing results",
-    )
 
 
 def test_vendor_rooflines_are_found_by_name() -> None:

@@ -190,9 +190,6 @@ def test_show_of_device_omits_others(call: CommandRunner) -> None:
     assert len(call(*args).document["records"]) == 2
     (record,) = call(*args, "--device", "cpu").document["records"]
     assert record["device"] == "cpu"
-    result = call(*args, "--device", "abacus")
-    assert result.code == 2
-    assert "unknown device 'abacus'" in result.err
 
 
 @pytest.mark.parametrize(

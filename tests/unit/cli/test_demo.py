@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlxweb.io import write_demo_recording
-from tests.cli_runners import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner
 
 
 def test_the_demo_finds_its_own_rhythms(tmp_path: Path, call: CommandRunner) -> None:
@@ -24,34 +24,6 @@ def test_the_demo_finds_its_own_rhythms(tmp_path: Path, call: CommandRunner) -> 
         np.testing.assert_allclose(peaks_hz, [r.hz for r in rhythms], atol=0.05)
     assert (tmp_path / "out" / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert "rhythms in EEG Fp1: 6 Hz" in result.err
-
-
-@pytest.mark.needs("matplotlib", "edfio")
-def test_the_demo_says_what_it_did(tmp_path: Path, call: CommandRunner) -> None:
-    """The demo reports table, device, reason and the path of the picture."""
-    result = call("demo", "--out", tmp_path, "--device", "cpu")
-    assert result.code == 0
-    assert "strongest peak" in result.out
-    assert "ran on NumPy" in result.out
-    assert "it was requested" in result.out
-    assert f"picture: {tmp_path / 'demo.png'}" in result.err
-
-
-@pytest.mark.needs("matplotlib", "edfio")
-def test_advice_that_needs_another_command_names_it(
-    tmp_path: Path, call: CommandRunner
-) -> None:
-    """Advice names `rlxweb welch` for options that the demo lacks."""
-    out = "--out", tmp_path
-    np.savez(tmp_path / "x.npz", a=np.ones((1, 900)), b=np.ones((1, 900)), fs=9)
-    result = call("demo", tmp_path / "x.npz", *out)
-    check_rejected(result, 2, "with `rlxweb welch`: pass --array NAME")
-    np.save(tmp_path / "x.npy", np.full((1, 900), np.nan))
-    check_rejected(
-        call("demo", tmp_path / "x.npy", *out), 2, "unknown; NPY", "; pass --fs HZ"
-    )
-    result = call("demo", tmp_path / "x.npy", *out, "--fs", 9)
-    check_rejected(result, 2, "with `rlxweb welch`: repair", "or pass --nan propagate")
 
 
 @pytest.mark.needs("matplotlib", "edfio")

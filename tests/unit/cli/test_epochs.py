@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +19,20 @@ import rlxweb as rlx
 from rlxweb.batch import channel_group_power, epoch_spectrogram
 from rlxweb.io import epoch_selection, epochs
 from tests.cli_runners import CommandRunner, check_rejected
+from tests.unit.cli.shared_files import EVENT_FS as FS
+from tests.unit.cli.shared_files import LEFT_ONSETS, RIGHT_ONSETS
 
-FS = 200.0
-NAMES = ("Cz", "Pz", "Oz")
-LEFT_ONSETS = np.arange(5.0, 55.0, 5.0)
-RIGHT_ONSETS = np.arange(7.013, 55.0, 5.0)
 SPAN_ARGS = ("--tmin", "-0.2", "--tmax", "0.8")
 STIM_ARGS = ("--epochs", "stim*", *SPAN_ARGS)
 
 
-@pytest.fixture(scope="module")
-def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def path(place_files: Callable[[str], None], tmp_path: Path) -> Path:
     """Ten epochs of two kinds each, one too near the end; one of the left kind is an
     artifact.
     """
-    x = np.random.default_rng(5).normal(0, 20, (3, 12_000))
-    x[2, 2010:2020] += 700.0
-    notes = [edfio.EdfAnnotation(at, None, "Stim left") for at in (*LEFT_ONSETS, 59.9)]
-    notes += [edfio.EdfAnnotation(at, None, "Stim right") for at in RIGHT_ONSETS]
-    notes.append(edfio.EdfAnnotation(59.95, None, "Stim odd"))
-    signals = [
-        edfio.EdfSignal(
-            row, FS, label=name, physical_dimension="uV", physical_range=(-1000, 1000)
-        )
-        for name, row in zip(NAMES, x, strict=True)
-    ]
-    path = tmp_path_factory.mktemp("epochs") / "a.edf"
-    edfio.Edf(signals, annotations=notes).write(path)
-    return path
+    place_files("events.edf")
+    return tmp_path / "events.edf"
 
 
 def cut_epochs(
@@ -301,69 +288,3 @@ def test_spectrogram_over_baseline(
     )
     assert "relative to baseline" in result.out
     assert " dB" in result.out
-
-
-@pytest.mark.parametrize(
-    ("command", "more", "message"),
-    [
-        (
-            "welch",
-            ["--epochs", "Foo", "--tmax", "1"],
-            "available annotations: 'Stim left', 'Stim",
-        ),
-        ("welch", ["--epochs", "Stim*"], "end of the epochs is missing; add --tmax S"),
-        ("welch", ["--epochs", " ", "--tmax", "1"], "the annotation text is empty"),
-        ("bands", ["--tmin", "1"], "--tmin: it requires --epochs"),
-        ("bands", ["--by", "text"], "--by: it requires --epochs"),
-        ("spectrogram", ["--reject", "9"], "--reject: it requires --epochs"),
-        ("welch", ["--keep-bad"], "--keep-bad: it requires --epochs"),
-        ("spectrogram", ["--baseline", "0:1"], "--baseline: it requires --epochs"),
-        ("spectrogram", [*STIM_ARGS, "--baseline", "0"], "'0' is not a range"),
-        ("spectrogram", [*STIM_ARGS, "--baseline", "2:3"], "no segment is centered"),
-        (
-            "welch",
-            ["--epochs", "Stim*", "--tmin", "1", "--tmax", "1"],
-            "than tmin, which is 1 s",
-        ),
-        (
-            "welch",
-            [*STIM_ARGS, "--nperseg", "256"],
-            "has 256 samples (1.28 s); an epoch",
-        ),
-        (
-            "bands",
-            [*STIM_ARGS, "--segment-s", "2"],
-            "200 Hz has 200 samples (1 s); use a smaller --",
-        ),
-        (
-            "spectrogram",
-            [*STIM_ARGS, "--segment-s", "2"],
-            "an epoch at 200 Hz has 200 samples (1",
-        ),
-        (
-            "welch",
-            [*STIM_ARGS, "--reject", "1"],
-            "2 outside the recording, 20 above the peak-to-peak limit",
-        ),
-        (
-            "welch",
-            ["--epochs", "Stim*", "--tmax", "90"],
-            "none of 22 epochs remains: 22 outside the",
-        ),
-        ("welch", [*STIM_ARGS, "--reject", "0"], "0.0 is not in the range"),
-    ],
-)
-def test_invalid_epoch_options_are_rejected(
-    path: Path, call: CommandRunner, command: str, more: list[str], message: str
-) -> None:
-    check_rejected(call(command, path, *more), 2, message)
-
-
-def test_file_without_annotations_is_rejected(
-    tmp_path: Path, call: CommandRunner
-) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((2, 900)))
-    result = call("welch", tmp_path / "x.npy", "--fs", 100, *STIM_ARGS)
-    check_rejected(
-        result, 2, "no annotation matches 'stim*'; the recording has no annotations"
-    )

@@ -1,6 +1,4 @@
-"""Commands `rlxweb explain FILE` and `rlxweb welch --explain`, and the options that
-both reject.
-"""
+"""Commands `rlxweb explain FILE` and `rlxweb welch --explain`."""
 
 from __future__ import annotations
 
@@ -69,28 +67,6 @@ def test_file_sets_rows_and_length(call: CommandRunner, npy: Path) -> None:
     assert predicted_ns("--segments", 6) == predicted_ns()
 
 
-def test_explain_selects_input_like_welch(
-    call: CommandRunner, edf: Path, tmp_path: Path
-) -> None:
-    """Command `explain` takes the options of `welch` that say what is read of a
-    file.
-    """
-
-    def job_titles(*args: object) -> list[str]:
-        result = call("explain", *args, *CPU_ONLY, "--json")
-        assert result.code == 0, result.err
-        return [job["job"] for job in result.document["jobs"]]
-
-    assert job_titles(edf, "-c", "ECG") == [f"{edf}: 1 channel at 500 Hz"]
-    path = tmp_path / "x.npz"
-    np.savez(path, a=np.zeros((900, 2)), b=np.zeros((3, 900)), fs=100.0)
-    assert job_titles(path, "--array", "b") == [f"{path}: 3 channels at 100 Hz"]
-    layout_args = "--layout", "samples-first"
-    assert job_titles(path, "--array", "a", *layout_args) == [
-        f"{path}: 2 channels at 100 Hz"
-    ]
-
-
 @pytest.mark.parametrize("options", [(), ("--json",)])
 def test_double_precision_is_rejected_for_float32_device(
     call: CommandRunner,
@@ -113,68 +89,6 @@ def test_double_precision_is_rejected_for_float32_device(
         result = call(*accepted_args)
         assert (result.code, result.err) == (0, "")
         assert "float64" not in result.out
-
-
-INVALID_ARGUMENTS = {
-    "FILE and --batch": (
-        ("FILE", "--fs", 9, "--batch", 4),
-        "--batch: it cannot be combined with FILE, which determines the number of rows",
-    ),
-    "--fs and no FILE": (("--fs", 9), "--fs: it requires a FILE"),
-    "channels and no FILE": (("-c", "Cz"), "--channels: it requires a FILE"),
-    "no such file": (("gone.npy", "--fs", 9), "gone.npy"),
-    "a folder": ((".", "--fs", 9), "'.'"),
-    "two files": (("FILE", "FILE"), "unexpected extra argument"),
-    "no rate": (("FILE",), "--fs"),
-    "segments longer than the file": (
-        ("FILE", "--fs", 9, "--n-fft", 4096),
-        "nperseg is 4096; must be at most the length of the signal, 1000 samples",
-    ),
-    "more segments than there are": (
-        ("FILE", "--fs", 9, "--segments", 7),
-        "nsegments is 7; 1000 samples contain 6 segments of 256 samples with a hop of "
-        "128",
-    ),
-    "more peaks than bins": (
-        ("--n-fft", 8, "--k", 6),
-        "k is 6; must be 1 to 5, the number of bins",
-    ),
-    "more least segments than segments": (
-        ("--segments", 3, "--min-segments", 4),
-        "min_segments is 4; must be 1 to 3, the number of averaged segments",
-    ),
-    "more least segments than the file has": (
-        ("FILE", "--fs", 9, "--min-segments", 7),
-        "min_segments is 7; must be 1 to 6",
-    ),
-    "an unknown option": (("--fast",), "no such option"),
-    "an unknown mode": (("--cost-mode", "guess"), "'guess' is not one of"),
-    "an unknown device": (("--device", "abacus"), "unknown device 'abacus'"),
-    "no rows": (("--batch", 0), "0 is not in the range"),
-    "fewer than no rows": (("--batch", -3), "-3 is not in the range"),
-    "half a row": (("--batch", 1.5), "'1.5' is not a valid integer"),
-    "no samples": (("--n-fft", 0), "0 is not in the range"),
-    "no peaks": (("--k", 0), "k is 0; must be 1 to 129"),
-    "no segments": (("--segments", 0), "0 is not in the range"),
-    "no least segments": (("--min-segments", 0), "0 is not in the range"),
-    "an absurd length": (("--n-fft", 10**12), f"{10**12} is not in the range"),
-    "a batch beyond floats": (("--batch", 10**400), "is not in the range"),
-    "segments beyond floats": (("--segments", 10**400), "is not in the range"),
-}
-
-
-@pytest.mark.parametrize("json_args", [(), ("--json",)], ids=["prose", "json"])
-@pytest.mark.parametrize("case", INVALID_ARGUMENTS)
-def test_invalid_arguments_are_rejected_in_one_line(
-    call: CommandRunner, npy: Path, case: str, json_args: tuple[str, ...]
-) -> None:
-    """Invalid arguments give exit code 2, the number and its limit on stderr, and
-    nothing on stdout.
-    """
-    arguments, text = INVALID_ARGUMENTS[case]
-    args = [npy if arg == "FILE" else arg for arg in arguments]
-    device = () if "--device" in arguments else CPU_ONLY
-    check_rejected(call("explain", *args, *device, *json_args), 2, text)
 
 
 ABSURD_SIZES = pytest.mark.parametrize(
@@ -265,16 +179,3 @@ def test_welch_on_device_reports_missing_prediction(
         assert (candidate["adapter"], candidate["device"]) == (name, device)
     assert ": it was requested (" in result.err
     assert "no prediction" in result.err
-
-
-def test_explain_accepts_flags_named_in_its_errors(
-    npy: Path, call: CommandRunner
-) -> None:
-    """Command `explain` takes the flags of `rlxweb welch` that its errors name."""
-    args = "explain", npy, "--fs", 100, *CPU_ONLY
-    check_rejected(call(*args, "--segments", 99), 2, "--nsegments 99")
-    check_rejected(call(*args, "--k", 999), 2, "--nperseg N")
-    result = call(*args, "--nperseg", 128, "--nsegments", 3, "--json")
-    assert result.code == 0
-    assert '"n_fft": 128' in result.out
-    assert '"segments": 3' in result.out

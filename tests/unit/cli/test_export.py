@@ -5,6 +5,7 @@ runs.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,48 +15,11 @@ import rlxweb as rlx
 from tests.cli_runners import CommandRunner, check_rejected
 from tests.exported_plan_replay import PlanReplay, WelchPlanReplay
 
-USER_MODULE = """
-import numpy as np
-import rlxweb as rlx
-import beside
-
-graph = rlx.Graph("lin")
-x, w = graph.input("x", (4, 3)), graph.param("w", (3, 2))
-graph.set_outputs([x @ w])
-W = np.full((3, 2), beside.VALUE, "f4")
-number = 3
-
-def compiled():
-    one = rlx.Session("cpu").compile(graph)
-    one.set_param("w", W)
-    return one
-
-class kept:
-    @staticmethod
-    def devices():
-        one = rlx.GraphDevices(graph)
-        one.set_param("w", W)
-        return one
-
-def bare():
-    one = rlx.Graph("bare")
-    one.set_outputs([one.input("x", (2,)) * 2])
-    return one
-
-def broken():
-    raise ValueError("nobody home")
-"""
-
 
 @pytest.fixture
-def user_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def user_folder(place_files: Callable[[str], None], tmp_path: Path) -> Path:
     """Folder with a user's module and the module that it imports."""
-    (tmp_path / "mine_to_export.py").write_text(USER_MODULE)
-    (tmp_path / "beside.py").write_text("VALUE = 2.0\n")
-    (tmp_path / "torn_to_export.py").write_text("import not_there_at_all\n")
-    monkeypatch.chdir(tmp_path)
-    for name in ("mine_to_export", "beside", "torn_to_export"):
-        monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+    place_files("mine_to_export")
     return tmp_path
 
 
@@ -138,72 +102,6 @@ def test_exported_graph_of_user_module(
     replay, x = PlanReplay(user_folder / "out"), np.arange(12, dtype="f4").reshape(4, 3)
     replay.check(1)
     np.testing.assert_allclose(replay.run({"x": x})["y"], x @ np.full((3, 2), 2.0))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["mine_to_export:number", "out"], "got an int; expected a Graph"),
-        (["mine_to_export:broken", "out"], "raised ValueError: nobody home; "),
-        (["mine_to_export:compild", "out"], "did you mean 'compiled'?"),
-        (["torn_to_export:g", "out"], "raised ModuleNotFoundError"),
-        (["nowhere:g", "out"], "there is no module 'nowhere'"),
-        (["no.py:g", "out"], "there is no file 'no.py'"),
-        (["mine_to_export", "out"], "MODULE:GRAPH or FILE.py:GRAPH"),
-        (["mine_to_export:graph", "out"], "'w' has no value"),
-        (["mine_to_export:graph", "out", "--weights", "x.npz"], "cannot be read"),
-        (
-            ["mine_to_export:graph", "out", "--weights", "beside.py"],
-            "expected an NPZ file",
-        ),
-        (
-            ["mine_to_export:bare", "out", "--rows", "3"],
-            "it applies only to `export welch`",
-        ),
-        (["mine_to_export:bare", "out", "--outputs", "a,b"], "1 different names"),
-        (["mine_to_export:bare", "out", "--package", "p"], "it requires --to npm"),
-        (["welch", "out"], "--rows is missing"),
-        ([*WELCH_ARGS[1:], "--weights", "w.npz"], "it applies only to graphs"),
-        (
-            [*WELCH_ARGS[1:], "--mode", "peaks"],
-            "use --mode bins; to find local maxima in your own JavaScript, also use "
-            "--output power",
-        ),
-        (
-            [*WELCH_ARGS[1:], "--limit", "maxBuferSize=1"],
-            "did you mean 'maxBufferSize'",
-        ),
-        ([*WELCH_ARGS[1:], "--limit", "maxBufferSize=1k"], "an integer above 0"),
-        ([*WELCH_ARGS[1:], "--limit", "maxBufferSize=64"], "64"),
-    ],
-)
-def test_invalid_arguments_are_rejected(
-    arguments: list[str], message: str, call: CommandRunner, user_folder: Path
-) -> None:
-    """A rejected export gives one line, and nothing is written."""
-    result = call("export", *arguments)
-    check_rejected(
-        result, 4 if "--mode" in arguments or "64" in message else 2, message
-    )
-    assert not (user_folder / "out").exists()
-
-
-def test_unfit_weights_are_rejected(call: CommandRunner, user_folder: Path) -> None:
-    for name, arrays, message in (
-        ("other", {"v": np.ones(1, "f4")}, "no param 'v'; its params are 'w'"),
-        (
-            "shape",
-            {"w": np.ones((2, 3), "f4")},
-            "param 'w': the array has shape [2, 3]",
-        ),
-        ("dtype", {"w": np.ones((3, 2))}, "the array has dtype float64"),
-        ("none", {}, "'w' has no value"),
-    ):
-        np.savez(user_folder / f"{name}.npz", **arrays)
-        result = call(
-            "export", "mine_to_export:graph", "out", "--weights", f"{name}.npz"
-        )
-        check_rejected(result, 2, message)
 
 
 def test_export_is_replaced_with_force(call: CommandRunner, user_folder: Path) -> None:

@@ -17,7 +17,7 @@ from rlxweb.batch.settings import Settings
 from rlxweb.cli import welch_plot
 from rlxweb.io import open_recording
 from rlxweb.plot.font_selection import DEFAULT_FONTS
-from tests.cli_runners import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner
 
 FS = 100.0
 
@@ -99,25 +99,3 @@ def test_picture_axis_ends_at_the_range(
     # A line of one bin has no width: it gets a hertz.
     expected = (low, max(high, low + 1)) if rows == 3 else (low - 0.25, high + 0.25)
     np.testing.assert_allclose(axis.get_xlim(), expected)
-
-
-def test_range_of_few_bins_is_shown_completely(npy: Path, call: CommandRunner) -> None:
-    """A range of fewer bins than the usual 16 peaks is shown completely."""
-    args = "welch", npy, "--fs", FS, "--fmin", 10, "--fmax", 11, "--json", "-"
-    assert [len(c["peaks"]) for c in call(*args).group["channels"]] == [3] * 4
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--fmin", 30, "--fmax", 20), ("fmin is 30 Hz", "at most fmax, 20 Hz")),
-        (("--fmin", "nan"), ("nan",)),
-        (("--fmin", 51), ("there is no bin at or above 51 Hz", "end at 50 Hz")),
-        (("--fmin", 10.2, "--fmax", 10.5), ("0.390625 Hz apart", "--nperseg N")),
-        (("--fmin", "ten"), ("'--fmin'",)),
-    ],
-)
-def test_empty_range_is_rejected(
-    npy: Path, call: CommandRunner, flags: tuple[object, ...], words: tuple[str, ...]
-) -> None:
-    check_rejected(call("welch", npy, "--fs", FS, *flags), 2, *words)

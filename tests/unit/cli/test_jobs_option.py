@@ -100,16 +100,6 @@ def test_the_first_bad_file_ends_the_run(call: CommandRunner) -> None:
     assert not [name for name in os.listdir() if name not in FILES]
 
 
-def test_only_one_runner_option_is_allowed(call: CommandRunner) -> None:
-    for args, message in (
-        (("--jobs", "0"), "expected an integer above 0, or auto; got '0'"),
-        (("--jobs", "many"), "or auto; got 'many'"),
-        (("--jobs", "2", "--workers", "2"), "the options cannot be combined"),
-        (("--jobs", "2", "--dask", "tcp://a:1"), "--jobs and --dask: the options"),
-    ):
-        check_rejected(call("welch", "x.npz", *args), 2, message)
-
-
 def test_auto_uses_process_per_core(
     call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

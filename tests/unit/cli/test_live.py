@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli_runners import CommandResult, CommandRunner, check_rejected, run_cli
+from tests.cli_runners import CommandResult, CommandRunner, run_cli
 from tests.edf_bdf_recordings import write_recording
 from tests.pseudo_terminal import Terminal
 
@@ -85,40 +85,6 @@ def test_a_file_is_replayed(tmp_path: Path, call: CommandRunner) -> None:
     assert "gamma (30–45 Hz)" in result.err
     assert result.err.count("skipped: half the sampling rate is 32 Hz") == 1
     assert json.loads(result.out.splitlines()[-1])["seconds"] == 4.0
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        (
-            ("-",),
-            (
-                "missing options: --raw, --channels, --fs; a pipe has no header",
-                "--fs 256",
-            ),
-        ),
-        (("lsl", "--fs", "9"), ("--fs", "does not apply to 'lsl'")),
-        (("mic", "--replay", "1"), ("--replay", "does not apply to 'mic'")),
-        (("a.edf", "--spectra"), ("--spectra", "--json-lines")),
-        (("a.edf", "--port", "8765"), ("--port", "it requires --web")),
-        (("a.edf", "--no-open"), ("--no-open", "it requires --web")),
-        (("nowhere.edf",), ("nowhere.edf",)),
-    ],
-)
-def test_conflicting_options_are_rejected(
-    call: CommandRunner, args: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    result = call("live", *args)
-    check_rejected(result, result.code, *words)
-    assert result.code in (1, 2)
-
-
-def test_frequency_range_without_bins_is_rejected(
-    tmp_path: Path, call: CommandRunner
-) -> None:
-    path = write_recording(tmp_path / "a.edf", ("Cz", 64.0))
-    result = call("live", path, "--replay", "1000", "--fmin", "40")
-    check_rejected(result, 2, "40")
 
 
 def test_pipe_ending_inside_a_frame_is_reported() -> None:

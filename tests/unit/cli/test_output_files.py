@@ -232,16 +232,6 @@ def test_process_substitution_and_named_pipes(npy: Path) -> None:
         assert "psd.npy" in arrays.namelist()
 
 
-@pytest.mark.needs("matplotlib")
-def test_several_pictures_to_one_pipe_are_rejected(
-    npy: Path, call: CommandRunner
-) -> None:
-    second_path = npy.with_name("y.npy")
-    second_path.write_bytes(npy.read_bytes())
-    result = call("welch", npy, second_path, "--fs", 9, "--plot", "-")
-    check_rejected(result, 2, "--plot", "the file is also the output file of --plot")
-
-
 def test_names_like_options_and_long_names(
     tmp_path: Path, npy: Path, call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

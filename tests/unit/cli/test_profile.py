@@ -129,35 +129,3 @@ def test_weights_and_inputs_come_from_files(
         "profile", "--graph", f"{module}:graph", *file_options, "--device", "cpu"
     )
     check_rejected(result, 2, "rows")
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ([], "got neither a FILE nor a graph"),
-        (["a.edf", "--graph", "b.py:c"], "got both a FILE and a graph"),
-        (["a.edf", "--weights", "w.npz"], "--weights: it applies only to graphs"),
-        (
-            ["--graph", "b.py:c", "--nperseg", "64"],
-            "--nperseg: it applies only to a FILE",
-        ),
-        (["--graph", "b.py"], "the name of the graph is missing"),
-        (["--graph", "gone.py:g"], "profile gone.py:g: there is no file 'gone.py'"),
-        (["gone.edf"], "gone.edf"),
-        (["a.edf", "--plot", "roof.gif"], "the suffix is '.gif'"),
-        (["a.edf", "--repeats", "0"], "0"),
-    ],
-)
-def test_invalid_arguments_are_rejected_in_one_line(
-    call: CommandRunner, flags: list[str], words: str
-) -> None:
-    result = call("profile", *flags)
-    assert result.code in (1, 2)
-    check_rejected(result, result.code, words)
-
-
-def test_failed_run_leaves_no_file(call: CommandRunner, tmp_path: Path) -> None:
-    target = tmp_path / "p.json"
-    result = call("profile", tmp_path / "gone.edf", "--json", target)
-    assert result.code != 0
-    assert not target.exists()

@@ -326,27 +326,6 @@ def test_csv_and_json_can_be_resumed(
         )
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--resume",), ("--resume: ", "it requires an output file", "--out, --csv")),
-        (("--no-resume", "--csv", "-"), ("--no-resume: ", "with a file name")),
-        (
-            ("--resume", *OUT_ARGS, "--npz", "o.npz"),
-            ("the earlier run saved no spectra", "--npz"),
-        ),
-        (
-            ("--resume", *OUT_ARGS, "--plot", "o.png"),
-            ("the earlier run saved no spectra", "--plot"),
-        ),
-    ],
-)
-def test_outputs_that_cannot_be_resumed_are_rejected(
-    call: CommandRunner, flags: tuple[str, ...], words: tuple[str, ...]
-) -> None:
-    check_rejected(call(*WELCH_ARGS, *flags), 2, *words)
-
-
 def test_journal_of_a_long_name_has_a_short_name() -> None:
     """Every output name that the system allows has a valid journal name."""
     name = "ä" * 123 + ".parquet"

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rlxweb.cli.smoke_console_report import print_report
-from tests.cli_runners import CommandRunner, check_rejected, run_cli
+from tests.cli_runners import CommandRunner, run_cli
 from tests.unit.smoke import report_factory as made
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -35,56 +35,6 @@ def test_passing_engine_is_reported(call: CommandRunner, tmp_path: Path) -> None
     (engine,) = report["engines"]
     assert engine["counts"]["right"] == len(engine["rows"]) > 5
     assert engine["backend"] == "numpy"
-
-
-def test_report_can_go_to_stdout(call: CommandRunner) -> None:
-    result = call("smoke", "--device", "cpu", *EXP_SAMPLES, "--json", "-")
-    assert result.document["engines"][0]["word"] == "right"
-
-
-def test_wrong_engine_is_explained(call: CommandRunner) -> None:
-    """A wrong engine is listed with its cases, the place of the error and the expected
-    value.
-    """
-    fault_options = ("--sabotage", "kernel:samples/exp/*")
-    result = call("smoke", "--device", "cpu", "--quick", "-k", "exp", *fault_options)
-    assert result.code == 1
-    assert "cpu NumPy" in result.out
-    assert "cases are wrong: only cases of exp" in result.out
-    assert "elements are wrong, first at" in result.out
-    assert "0 of 1 engine right" in result.out
-
-
-def test_crash_is_reported_and_the_run_continues(call: CommandRunner) -> None:
-    result = call(
-        "smoke", "--device", "cpu", *EXP_SAMPLES, "--sabotage", "abort:samples/exp/3"
-    )
-    assert result.code == 1
-    assert "crashed" in result.out
-    assert "SIGABRT" in result.out
-    assert "samples/exp/3" in result.out
-
-
-def test_lost_device_has_its_own_exit_code(call: CommandRunner) -> None:
-    result = call(
-        "smoke", "--device", "cpu", *EXP_SAMPLES, "--sabotage", "lose:samples/exp/3"
-    )
-    assert result.code == 75
-    assert "lost on purpose" in result.out
-
-
-def test_verbose_shows_every_case_and_what_is_missing(call: CommandRunner) -> None:
-    result = call("smoke", *EXP_SAMPLES, "-v", "--device", "cpu", "--device", "cuda")
-    assert result.code == 4
-    assert "samples/exp/0" in result.out
-    assert "required device missing or without correct results: cuda" in result.out
-
-
-def test_nothing_to_test(call: CommandRunner) -> None:
-    result = call("smoke", *EXP_SAMPLES, "--device", "cuda")
-    assert result.code == 3
-    assert "0 of 0 engines right" in result.out
-    assert "cuda: missing: no NVIDIA driver" in result.out  # also without -v
 
 
 def test_required_engines_are_tested_with_the_named_devices(
@@ -122,34 +72,6 @@ def test_narrow_terminal_shows_the_most_important_columns(
     table = lines[: lines.index(next(x for x in lines if "wrong." in x))]
     assert max(len(line.rstrip()) for line in table) <= width
     assert tuple(re.split(r"\s{2,}", table[1].strip())) == shown_columns
-
-
-def test_a_required_device_that_is_missing(call: CommandRunner) -> None:
-    result = call("smoke", *EXP_SAMPLES, "--device", "cpu", "--require", "cpu,rocm")
-    assert result.code == 4
-    assert "required device missing or without correct results: rocm" in result.out
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--device", "vulkn"], ("unknown device 'vulkn'", "vulkan")),
-        (["--require", "cpu,gppu"], ("unknown device 'gppu'",)),
-        (["-k", "soft and"], ("a word is missing at the end",)),
-        (["-k", "no-such-op", "--device", "cpu"], ("no case matches",)),
-        (["--json", "/no/such/folder/f.json"], ("there is no folder",)),
-        (["--json", "/"], ("is a folder",)),
-        (["--deadline", "0"], ("deadline",)),
-        (["--icd", "/no/such/icd.json"], ("icd",)),
-        (["--sabotage", "crush:x", "--device", "cpu"], ("unknown kind 'crush'",)),
-    ],
-)
-def test_bad_input_is_rejected(
-    call: CommandRunner, options: list[str], words: tuple[str]
-) -> None:
-    """Bad input is rejected at once, in one line that says what to do."""
-    result = call("smoke", "--quick", *options)
-    check_rejected(result, 2, *words)
 
 
 def test_interrupted_run_writes_a_partial_report(tmp_path: Path) -> None:

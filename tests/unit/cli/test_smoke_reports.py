@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli_runners import CommandRunner, check_rejected
+from tests.cli_runners import CommandRunner
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 EXP_SAMPLES = ("--quick", "--device", "cpu", "-k", "samples/exp/*")
@@ -135,27 +135,3 @@ def test_changed_or_removed_engine_is_no_regression(
     assert "other driver" in result.out
     assert "was an older Python" in result.out
     assert "1 disappeared" in result.out
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--html", "/no/such/folder/f.html"], ("--html", "there is no folder")),
-        (["--junit", "/"], ("--junit", "is a folder")),
-        (
-            ["--json", "-", "--html", "-"],
-            ("--json and --html", "two outputs name the same file"),
-        ),
-        (["--compare", "/no/such.json"], ("No such file",)),
-        (["--known-failures", "/no/such.toml"], ("No such file", "none")),
-        (["--slower", "1"], ("1.01",)),
-        (["--site", "/tmp"], ("--site", "only to --browser and --wasm")),
-        (["--browser", "no-such-browser", "--site", "/"], ("no-such-browser",)),
-        (["--browser", "by-hand", "--site", "/"], ("pyodide.mjs", "./dev site")),
-    ],
-)
-def test_bad_input_is_rejected_at_once(
-    call: CommandRunner, options: list[str], words: tuple[str, ...]
-) -> None:
-    """Bad input is rejected before any case is run."""
-    check_rejected(call("smoke", *EXP_SAMPLES, *options), 2, *words)

@@ -16,7 +16,6 @@ import pytest
 from rlxweb.cli.main import COMMANDS
 from tests.cli_runners import (
     CommandRunner,
-    check_rejected,
     run_cli,
     run_forked,
     run_python,
@@ -105,12 +104,6 @@ def test_no_arguments_show_the_help(call: CommandRunner) -> None:
     result = call()
     assert result.code == 2
     assert "Commands:" in result.err
-
-
-def test_version(call: CommandRunner) -> None:
-    result = call("--version")
-    assert result.code == 0
-    assert result.out.startswith("rlxweb, version ")
 
 
 def test_interrupted_work_exits_with_130(recording: Path, tmp_path: Path) -> None:
@@ -322,52 +315,3 @@ def test_closed_streams_are_not_written_into_other_files(
     )
     assert (process.returncode, process.stderr) == (0, b"")
     assert len(out.read_text().splitlines()) == 1 + 40 * 16
-
-
-@pytest.mark.parametrize(
-    ("args", "suggestion"),
-    [
-        (["welch", "--nfft"], "--nperseg"),
-        (["welch", "--N_FFT"], "--nperseg"),
-        (["welch", "--sfreq"], "--fs"),
-        (["welch", "--freq-max"], "--fmax"),
-        (["welch", "--fmaxx"], "--fmax"),
-        (["welch", "--picks"], "--channels"),
-        (["welch", "--skip-errors"], "--keep-going"),
-        (["welch", "--precission"], "--precision"),
-        (["welch", "--output"], "--out or --csv or --npz or --json or --plot"),
-        (["explain", "--nfft"], "--n-fft or --nperseg"),
-        (["devices", "--jsn"], "--json"),
-    ],
-)
-def test_unknown_option_suggests_the_intended_one(
-    call: CommandRunner, args: list[str], suggestion: str
-) -> None:
-    """Names of other programs are suggested before names that are merely similar."""
-    (line,) = call(*args, 1).err.splitlines()
-    assert f"no such option {args[-1]!r}; did you mean {suggestion}?; see" in line
-
-
-@pytest.mark.parametrize(
-    ("args", "line"),
-    [
-        (["welch"], "FILE… is missing; see rlxweb welch --help"),
-        (["welch", "--fs"], "option '--fs' requires an argument; see rlxweb welch -"),
-        (["bench", "x"], "got unexpected extra argument (x); see rlxweb bench --help"),
-    ],
-)
-def test_invalid_command_line_is_one_error(
-    call: CommandRunner, args: list[str], line: str
-) -> None:
-    """An invalid command line gives one error like all others, and names the command's
-    help.
-    """
-    check_rejected(call(*args), 2, f"rlxweb: {line}")
-
-
-def test_dissimilar_names_get_no_suggestion(call: CommandRunner) -> None:
-    """`--fs` is no answer to a band, nor is a command that shares two letters."""
-    for option in ("--frequency", "--xyz"):
-        assert "did you mean" not in call("welch", option, 1).err
-    assert "did you mean 'welch'" in call("wlech").err
-    assert "known commands: welch, bands" in call("xyz").err
