@@ -17,8 +17,18 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from importlib import _bootstrap
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
+
+if TYPE_CHECKING:
+
+    class _ReentrantLock:
+        def __enter__(self) -> object: ...
+        def __exit__(self, *_: object) -> None: ...
+        def _at_fork_reinit(self) -> None: ...
+
+else:
+    _ReentrantLock = type(threading.RLock())  # which `threading` does not name
 
 T = TypeVar("T")
 
@@ -41,28 +51,25 @@ def register_child_callback(owner: T, callback: Callable[[T], None]) -> None:
     _child_callbacks[owner] = callback
 
 
-class ForkSafeLock:
+class ForkSafeLock(_ReentrantLock):
     """Re-entrant lock that is free in a forked child, whichever thread held it before.
 
-    What has one can be copied and pickled: the copy gets an open lock of its own.
+    What has one can be copied and pickled: the copy gets an open lock of its own. Taken
+    at each step of a small run, so entering it is Python's own compiled code.
     """
 
+    __slots__ = ()
+
     def __init__(self) -> None:
-        self._inner = threading.RLock()
+        super().__init__()
         register_child_callback(self, ForkSafeLock._reset_in_child)
-
-    def __enter__(self) -> None:
-        self._inner.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._inner.release()
 
     def __reduce__(self) -> tuple[type[ForkSafeLock], tuple[()]]:
         return ForkSafeLock, ()
 
     def _reset_in_child(self) -> None:
-        """Replace the lock in a forked child."""
-        self._inner = threading.RLock()
+        """Open the lock in a forked child."""
+        self._at_fork_reinit()
 
 
 class LibraryForkLock:

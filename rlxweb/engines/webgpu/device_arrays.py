@@ -105,7 +105,7 @@ class WebGpuArrayStore:
         self._lock = ForkSafeLock()
 
     @property
-    def freeing_lock(self) -> AbstractContextManager[None]:
+    def freeing_lock(self) -> AbstractContextManager[object]:
         """Lock against freeing: while it is held, no buffer is freed."""
         return self._lock
 
