@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
 from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.builder_call_trace import traced_method
@@ -27,17 +27,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 
 
-def graph_method(name: str = "") -> Callable[[F], F]:
-    """Return a decorator that makes a function (graph, …) a method of Graph.
-
-    name  of the method; "": the function's
+@overload
+def graph_method(function: F, /) -> F: ...
+@overload
+def graph_method(name: str, /) -> Callable[[F], F]: ...
+def graph_method(target: Callable[..., Any] | str, /) -> Callable[..., Any]:
+    """Make a function (graph, …) a method of Graph: `@graph_method`, or under another
+    name than the function's `@graph_method("slice")`.
     """
 
     def register(function: F) -> F:
-        registry.graph_methods[name or function.__name__] = function
+        name = target if isinstance(target, str) else function.__name__
+        registry.graph_methods[name] = function
         return function
 
-    return register
+    return register if isinstance(target, str) else register(target)
 
 
 def builder_method(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def scaled_dot_product_attention(
     g: Graph,
     query: Tensor,
@@ -72,7 +72,7 @@ def scaled_dot_product_attention(
     return g.reshape(out, (*query.shape[:-1], value.shape[-1]))
 
 
-@graph_method()
+@graph_method
 def attention(
     g: Graph,
     q: Tensor,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def rope(
     g: Graph,
     x: Tensor,
@@ -76,7 +76,7 @@ def rope(
     return g.apply("reshape", rotated, shape=original.shape) if num_heads else rotated
 
 
-@graph_method()
+@graph_method
 def rope_table(
     g: Graph, length: int, size: int, base: float = 10000.0, dtype: DTypeLike = "f32"
 ) -> tuple[Tensor, Tensor]:
@@ -99,7 +99,7 @@ def rope_table(
     )
 
 
-@graph_method()
+@graph_method
 def add_layer_norm(
     g: Graph,
     x: Tensor,
@@ -116,7 +116,7 @@ def add_layer_norm(
     return _add_norm(g, x, residual, (gamma, beta), eps, True)
 
 
-@graph_method()
+@graph_method
 def add_rms_norm(
     g: Graph,
     x: Tensor,
@@ -154,7 +154,7 @@ def _add_norm(
     )
 
 
-@graph_method()
+@graph_method
 def glu(
     g: Graph,
     x: Tensor,
@@ -173,13 +173,13 @@ def glu(
     return g.apply("glu", x, axis=axis, activation=activation, gate_first=gate_first)
 
 
-@graph_method()
+@graph_method
 def swiglu(g: Graph, x: Tensor, axis: int = -1, gate_first: bool = False) -> Tensor:
     """Return `glu` with SiLU: the first half of an axis times silu(the second)."""
     return g.glu(x, axis, "silu", gate_first)
 
 
-@graph_method()
+@graph_method
 def lora_matmul(
     g: Graph, x: Tensor, w: Tensor, a: Tensor, b: Tensor, scale: float = 1.0
 ) -> Tensor:
@@ -192,7 +192,7 @@ def lora_matmul(
     return g.apply("lora_matmul", x, w, a, b, scale=scale)
 
 
-@graph_method()
+@graph_method
 def grouped_matmul(
     g: Graph,
     x: Tensor,

@@ -55,7 +55,7 @@ def add_fixed_rank_methods(*generic_methods: Callable[..., Tensor]) -> None:
     """Register the methods for 1, 2 and 3 spatial axes of each: `conv2d` of `conv`."""
     for generic_method in generic_methods:
         for rank in (1, 2, 3):
-            graph_method()(_fixed_rank_method(generic_method, rank))
+            graph_method(_fixed_rank_method(generic_method, rank))
 
 
 def _add_channel_bias(g: Graph, convolved: Tensor, bias: Tensor | None) -> Tensor:
@@ -73,7 +73,7 @@ def _add_channel_bias(g: Graph, convolved: Tensor, bias: Tensor | None) -> Tenso
     return g.apply("add", convolved, g.reshape(bias, (*bias.shape, *ones)))
 
 
-@graph_method()
+@graph_method
 def conv(
     g: Graph,
     x: Tensor,
@@ -102,7 +102,7 @@ def conv(
     return _add_channel_bias(g, convolved, bias)
 
 
-@graph_method()
+@graph_method
 def conv_transpose(
     g: Graph,
     x: Tensor,
@@ -133,7 +133,7 @@ def conv_transpose(
     return _add_channel_bias(g, convolved, bias)
 
 
-@graph_method()
+@graph_method
 def deform_conv2d(
     g: Graph,
     x: Tensor,

@@ -23,19 +23,19 @@ def _add_binary(g: Graph, op: str, x: TensorLike, y: TensorLike) -> Tensor:
     return g.apply(op, *g._pair(x, y))
 
 
-@graph_method()
+@graph_method
 def log10(g: Graph, x: Tensor) -> Tensor:
     """Return the logarithm to base 10."""
     return g.apply("mul", g.log2(x), g.operand(0.30102999566398120, x.dtype))
 
 
-@graph_method()
+@graph_method
 def square(g: Graph, x: Tensor) -> Tensor:
     """Return the product of x with itself."""
     return g.apply("mul", x, x)
 
 
-@graph_method()
+@graph_method
 def clip(
     g: Graph, x: Tensor, min: TensorLike | None = None, max: TensorLike | None = None
 ) -> Tensor:
@@ -54,7 +54,7 @@ def clip(
 graph_method("clamp")(clip)
 
 
-@graph_method()
+@graph_method
 def relu6(g: Graph, x: Tensor) -> Tensor:
     """Return values clipped to 0 and 6, with slope 0 at both ends."""
     with op_context("relu6", x):
@@ -63,13 +63,13 @@ def relu6(g: Graph, x: Tensor) -> Tensor:
         return g.apply("where", is_above, six, g.apply("relu", x))
 
 
-@graph_method()
+@graph_method
 def log_sigmoid(g: Graph, x: Tensor) -> Tensor:
     """Return the logarithm of sigmoid(x)."""
     return g.apply("neg", g.softplus(g.apply("neg", x)))
 
 
-@graph_method()
+@graph_method
 def where(
     g: Graph, condition: Tensor, x: Tensor | Operand, y: Tensor | Operand
 ) -> Tensor:
@@ -100,7 +100,7 @@ def _same_dtype_constants(g: Graph, x: Operand, y: Operand) -> tuple[Tensor, Ten
     return first, second
 
 
-@graph_method()
+@graph_method
 def cast(g: Graph, x: Tensor, dtype: DTypeLike) -> Tensor:
     """Return x in another dtype."""
     return g.apply("cast", x, to=dtype)

@@ -37,7 +37,7 @@ def _check_length(n: int, context: str) -> int:
     raise ShapeError(context, f"n is {n}", "n must be >= 1")
 
 
-@graph_method()
+@graph_method
 def fft(
     g: Graph, x: Tensor, inverse: bool = False, norm: str | None = "backward"
 ) -> Tensor:
@@ -51,13 +51,13 @@ def fft(
     return g.apply("fft", x, inverse=inverse, norm=_numpy_norm(norm))
 
 
-@graph_method()
+@graph_method
 def ifft(g: Graph, x: Tensor, norm: str | None = "backward") -> Tensor:
     """Return the inverse `fft`, as numpy.fft.ifft."""
     return g.fft(x, True, norm)
 
 
-@graph_method()
+@graph_method
 def rfft_block(g: Graph, x: Tensor, norm: str | None = "backward") -> Tensor:
     """Return the spectrum of real rows [..., n] as one block [..., 2F], F = n // 2
     + 1.
@@ -65,13 +65,13 @@ def rfft_block(g: Graph, x: Tensor, norm: str | None = "backward") -> Tensor:
     return g.apply("rfft", x, norm=_numpy_norm(norm))
 
 
-@graph_method()
+@graph_method
 def rfft(g: Graph, x: Tensor, norm: str | None = "backward") -> tuple[Tensor, Tensor]:
     """Return the spectrum of real rows [..., n] as (re, im), each [..., n // 2 + 1]."""
     return g.split_block(g.rfft_block(x, norm))
 
 
-@graph_method()
+@graph_method
 def split_block(g: Graph, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return the real and the imaginary half of a block tensor."""
     half, axis = x.shape[-1] // 2, x.rank - 1
@@ -79,7 +79,7 @@ def split_block(g: Graph, x: Tensor) -> tuple[Tensor, Tensor]:
     return re, g.apply("narrow", x, axis=axis, start=half, length=half)
 
 
-@graph_method()
+@graph_method
 def irfft(
     g: Graph, re: Tensor, im: Tensor, n: int, norm: str | None = "backward"
 ) -> Tensor:
@@ -88,25 +88,25 @@ def irfft(
     return g.apply("irfft", block, n=n, norm=_numpy_norm(norm))
 
 
-@graph_method()
+@graph_method
 def fftfreq(g: Graph, n: int, d: float = 1.0) -> Tensor:
     """Return the bin frequencies [n] as a constant, as numpy.fft.fftfreq."""
     return g.constant(np.fft.fftfreq(_check_length(n, "fftfreq"), d), "f32")
 
 
-@graph_method()
+@graph_method
 def rfftfreq(g: Graph, n: int, d: float = 1.0) -> Tensor:
     """Return the bin frequencies [n // 2 + 1] as a constant, as numpy.fft.rfftfreq."""
     return g.constant(np.fft.rfftfreq(_check_length(n, "rfftfreq"), d), "f32")
 
 
-@graph_method()
+@graph_method
 def psd(g: Graph, re: Tensor, im: Tensor) -> Tensor:
     """Return (re² + im²) / F with F the length of the last axis, as RLX's psd."""
     return g.apply("psd", re, im)
 
 
-@graph_method()
+@graph_method
 def psd_real(g: Graph, x: Tensor) -> Tensor:
     """Return `psd` of `rfft`: divides by n // 2 + 1, no one-sided doubling."""
     if x.dtype is DType.F16:  # whose powers one kernel does not compute
@@ -114,7 +114,7 @@ def psd_real(g: Graph, x: Tensor) -> Tensor:
     return g.apply("psd_real", x)
 
 
-@graph_method()
+@graph_method
 def frame(g: Graph, x: Tensor, length: int, hop: int, count: int = 0) -> Tensor:
     """Return overlapping frames [..., count, length] of the last axis, a view.
 
@@ -123,7 +123,7 @@ def frame(g: Graph, x: Tensor, length: int, hop: int, count: int = 0) -> Tensor:
     return g.apply("frame", x, length=length, hop=hop, count=count)
 
 
-@graph_method()
+@graph_method
 def stft(g: Graph, x: Tensor, frame: int, hop: int) -> Tensor:
     """Return the short-time spectrum [frames, ..., 2F] of rows [..., T]; no window,
     no padding.
@@ -131,7 +131,7 @@ def stft(g: Graph, x: Tensor, frame: int, hop: int) -> Tensor:
     return g.apply("stft", x, length=frame, hop=hop)
 
 
-@graph_method()
+@graph_method
 def log_mel(g: Graph, spectrum: Tensor, filters: Tensor) -> Tensor:
     """Return the Whisper-style log-mel spectrum [..., M] of a block spectrum [...,
     2N].
@@ -139,7 +139,7 @@ def log_mel(g: Graph, spectrum: Tensor, filters: Tensor) -> Tensor:
     return g.apply("log_mel", spectrum, filters)
 
 
-@graph_method()
+@graph_method
 def log_mel_backward(
     g: Graph, spectrum: Tensor, filters: Tensor, grad: Tensor
 ) -> Tensor:
@@ -147,7 +147,7 @@ def log_mel_backward(
     return g.apply("log_mel_backward", spectrum, filters, grad)
 
 
-@graph_method()
+@graph_method
 def welch_peaks(g: Graph, spectrum: Tensor, k: int, n_segments: int) -> Tensor:
     """Return packed (bin, power) pairs [B, 2k] of block spectra [B * S, 2n]."""
     return g.apply("welch_peaks", spectrum, k=k, n_segments=n_segments)

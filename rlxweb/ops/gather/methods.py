@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 PadWidths = int | Sequence[int] | Sequence[Sequence[int]]
 
 
-@graph_method()
+@graph_method
 def pad(
     g: Graph,
     x: Tensor,
@@ -60,7 +60,7 @@ def pad(
     return g.apply("pad", x, axes=axes, value=value, **attrs)
 
 
-@graph_method()
+@graph_method
 def center_crop_pad(
     g: Graph, x: Tensor, shape: Axes, axes: Axes | None = None, value: float = 0.0
 ) -> Tensor:
@@ -87,7 +87,7 @@ def center_crop_pad(
     return g.apply("pad", x, axes=resized_axes, before=before, after=after, value=value)
 
 
-@graph_method()
+@graph_method
 def tile(g: Graph, x: Tensor, repeats: Axes) -> Tensor:
     """Repeat `x` as a whole along its axes, as numpy.tile. Errors  ShapeError."""
     with op_context("tile", x):
@@ -98,7 +98,7 @@ def tile(g: Graph, x: Tensor, repeats: Axes) -> Tensor:
     return g.apply("tile", x, repeats=(*(1,) * (rank - len(counts)), *counts))
 
 
-@graph_method()
+@graph_method
 def repeat(g: Graph, x: Tensor, repeats: Axes, axis: int | None = None) -> Tensor:
     """Repeat each element, as numpy.repeat and PyTorch's repeat_interleave.
 
@@ -114,7 +114,7 @@ def repeat(g: Graph, x: Tensor, repeats: Axes, axis: int | None = None) -> Tenso
     return g.apply("repeat", x, repeats=counts, axis=axis)
 
 
-@graph_method()
+@graph_method
 def roll(g: Graph, x: Tensor, shift: Axes, axis: Axes | None = None) -> Tensor:
     """Shift elements cyclically along axes, as numpy.roll.
 
@@ -139,7 +139,7 @@ def roll(g: Graph, x: Tensor, shift: Axes, axis: Axes | None = None) -> Tensor:
     return g.apply("reshape", rolled, shape=x.shape)
 
 
-@graph_method()
+@graph_method
 def dilate(
     g: Graph, x: Tensor, steps: Axes, axes: Axes | None = None, value: float = 0.0
 ) -> Tensor:
@@ -152,7 +152,7 @@ def dilate(
     return g.apply("dilate", x, axes=dilated_axes, steps=factors, value=value)
 
 
-@graph_method()
+@graph_method
 def gather_elements(g: Graph, x: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """Pick an element of an axis for each index, as PyTorch's gather and ONNX's
     GatherElements.
@@ -169,7 +169,7 @@ def gather_elements(g: Graph, x: Tensor, indices: Tensor, axis: int = 0) -> Tens
     return g.apply("gather_elements", x, indices, axis=axis)
 
 
-@graph_method()
+@graph_method
 def take_along_axis(g: Graph, x: Tensor, indices: Tensor, axis: int = -1) -> Tensor:
     """Gather elements as `gather_elements` with broadcast other axes, as
     numpy.take_along_axis.
@@ -192,7 +192,7 @@ def take_along_axis(g: Graph, x: Tensor, indices: Tensor, axis: int = -1) -> Ten
     return g.apply("gather_elements", x, indices, axis=gather_axis)
 
 
-@graph_method()
+@graph_method
 def gather_nd(g: Graph, x: Tensor, indices: Tensor, batch_dims: int = 0) -> Tensor:
     """Gather rows by indices of several axes, which the last axis of `indices` holds.
 
@@ -201,7 +201,7 @@ def gather_nd(g: Graph, x: Tensor, indices: Tensor, batch_dims: int = 0) -> Tens
     return g.apply("gather_nd", x, indices, batch_dims=batch_dims)
 
 
-@graph_method()
+@graph_method
 def scatter_elements(
     g: Graph,
     x: Tensor,
@@ -236,7 +236,7 @@ def scatter_elements(
     return g.apply("concat", scattered, untouched, axis=a)
 
 
-@graph_method()
+@graph_method
 def scatter_nd(
     g: Graph,
     x: Tensor,
@@ -255,7 +255,7 @@ def scatter_nd(
     return g.apply("scatter_nd", x, indices, values, **attrs)
 
 
-@graph_method()
+@graph_method
 def space_to_depth(g: Graph, x: Tensor, blocksize: int) -> Tensor:
     """Move blocks of pixels into channels: [N, C, H, W] → [N, C·b², H/b, W/b], as
     ONNX's SpaceToDepth.
@@ -275,7 +275,7 @@ def space_to_depth(g: Graph, x: Tensor, blocksize: int) -> Tensor:
     return g.apply("reshape", transposed, shape=(n, c * b * b, h // b, w // b))
 
 
-@graph_method()
+@graph_method
 def depth_to_space(g: Graph, x: Tensor, blocksize: int, mode: str = "DCR") -> Tensor:
     """Move channels into blocks of pixels: [N, C, H, W] → [N, C/b², H·b, W·b], as
     ONNX's DepthToSpace.
@@ -305,7 +305,7 @@ def depth_to_space(g: Graph, x: Tensor, blocksize: int, mode: str = "DCR") -> Te
     return g.apply("reshape", transposed, shape=(n, channels_out, h * b, w * b))
 
 
-@graph_method()
+@graph_method
 def gather(g: Graph, table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     """Select entries of `table` along an axis, as np.take: `table.dims[:axis] ++
     indices.dims ++ table.dims[axis+1:]`.
@@ -315,7 +315,7 @@ def gather(g: Graph, table: Tensor, indices: Tensor, axis: int = 0) -> Tensor:
     return g.apply("gather", table, indices, axis=axis)
 
 
-@graph_method()
+@graph_method
 def cumsum(
     g: Graph,
     x: Tensor,
@@ -329,7 +329,7 @@ def cumsum(
     return _add_running(g, "cumsum", x, axis, exclusive, reverse)
 
 
-@graph_method()
+@graph_method
 def cumprod(
     g: Graph,
     x: Tensor,
@@ -363,7 +363,7 @@ def _add_running(
     return g.flip(g.apply(op, flipped, axis=axis, exclusive=exclusive), axis)
 
 
-@graph_method()
+@graph_method
 def topk_values(
     g: Graph, x: Tensor, k: int, axis: int = -1, largest: bool = True
 ) -> Tensor:

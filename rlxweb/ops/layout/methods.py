@@ -90,7 +90,7 @@ def add_slice(
     )
 
 
-@graph_method()
+@graph_method
 def flip(g: Graph, x: Tensor, axes: Axes | None = None) -> Tensor:
     """Reverse the order of elements along axes, along all of them for None; a view."""
     with op_context("flip", x):
@@ -105,7 +105,7 @@ def flip(g: Graph, x: Tensor, axes: Axes | None = None) -> Tensor:
     )
 
 
-@graph_method()
+@graph_method
 def windows(
     g: Graph,
     x: Tensor,
@@ -138,7 +138,7 @@ def windows(
     return g.apply("windows", x, axes=window_axes, sizes=window_sizes, **attrs)
 
 
-@graph_method()
+@graph_method
 def broadcast_to(g: Graph, x: Tensor, shape: Sequence[int]) -> Tensor:
     """Broadcast x to exactly this shape, as NumPy's. Errors  ShapeError.
 
@@ -156,7 +156,7 @@ def broadcast_to(g: Graph, x: Tensor, shape: Sequence[int]) -> Tensor:
     return g.apply("expand", x, shape=target)
 
 
-@graph_method()
+@graph_method
 def squeeze(g: Graph, x: Tensor, axes: Axes | None = None) -> Tensor:
     """Remove these axes of size 1, or all such axes for None; a view.
 
@@ -181,7 +181,7 @@ def squeeze(g: Graph, x: Tensor, axes: Axes | None = None) -> Tensor:
     return g.apply("reshape", x, shape=remaining_shape)
 
 
-@graph_method()
+@graph_method
 def unsqueeze(g: Graph, x: Tensor, axes: Axes) -> Tensor:
     """Insert axes of size 1 at these positions of the result; a view.
 
@@ -199,7 +199,7 @@ def unsqueeze(g: Graph, x: Tensor, axes: Axes) -> Tensor:
 graph_method("expand_dims")(unsqueeze)
 
 
-@graph_method()
+@graph_method
 def flatten(g: Graph, x: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """Merge the axes from `start_axis` to `end_axis` into one, as PyTorch's; a view."""
     with op_context("flatten", x):
@@ -216,7 +216,7 @@ def flatten(g: Graph, x: Tensor, start_axis: int = 0, end_axis: int = -1) -> Ten
     return g.apply("reshape", x, shape=shape)
 
 
-@graph_method()
+@graph_method
 def moveaxis(g: Graph, x: Tensor, source: Axes, destination: Axes) -> Tensor:
     """Move axes to other positions, the rest in their order, as NumPy's; a view."""
     with op_context("moveaxis", x):
@@ -234,7 +234,7 @@ def moveaxis(g: Graph, x: Tensor, source: Axes, destination: Axes) -> Tensor:
     return g.apply("transpose", x, perm=perm)
 
 
-@graph_method()
+@graph_method
 def swapaxes(g: Graph, x: Tensor, first: int, second: int) -> Tensor:
     """Exchange two axes, as NumPy's; a view."""
     with op_context("swapaxes", x):
@@ -244,7 +244,7 @@ def swapaxes(g: Graph, x: Tensor, first: int, second: int) -> Tensor:
     return g.apply("transpose", x, perm=perm)
 
 
-@graph_method()
+@graph_method
 def split(g: Graph, x: Tensor, parts: Axes, axis: int = 0) -> list[Tensor]:
     """Split an axis into consecutive parts; views.
 
@@ -263,7 +263,7 @@ def split(g: Graph, x: Tensor, parts: Axes, axis: int = 0) -> list[Tensor]:
     ]
 
 
-@graph_method()
+@graph_method
 def stack(g: Graph, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis. Errors  ShapeError."""
     tensors = as_tensor_tuple(xs, "stack", "stack([a, b])")
@@ -272,7 +272,7 @@ def stack(g: Graph, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
     return g.apply("concat", *unsqueezed, axis=concat_axis)
 
 
-@graph_method()
+@graph_method
 def take(g: Graph, x: Tensor, indices: Any, axis: int | None = None) -> Tensor:
     """Select elements of an axis by index, as NumPy's; negative indices count from
     its end.
@@ -288,25 +288,25 @@ def take(g: Graph, x: Tensor, indices: Any, axis: int | None = None) -> Tensor:
         return take_indices(x, indices, normalize_axis(axis, x.rank))
 
 
-@graph_method()
+@graph_method
 def reshape(g: Graph, x: Tensor, shape: Sequence[int]) -> Tensor:
     """Return the elements of x, in row-major order, in another shape."""
     return g.apply("reshape", x, shape=shape)
 
 
-@graph_method()
+@graph_method
 def transpose(g: Graph, x: Tensor, perm: Sequence[int]) -> Tensor:
     """Return x with its axes in the order of `perm`."""
     return g.apply("transpose", x, perm=perm)
 
 
-@graph_method()
+@graph_method
 def narrow(g: Graph, x: Tensor, axis: int, start: int, length: int) -> Tensor:
     """Return `length` entries of x along an axis, from `start` on."""
     return g.apply("narrow", x, axis=axis, start=start, length=length)
 
 
-@graph_method()
+@graph_method
 def concat(g: Graph, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Join tensors along an axis."""
     return g.apply(
@@ -314,7 +314,7 @@ def concat(g: Graph, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
     )
 
 
-@graph_method()
+@graph_method
 def expand(g: Graph, x: Tensor, shape: Sequence[int]) -> Tensor:
     """Broadcast x with a shape; -1 and 1 leave an axis unchanged."""
     return g.apply("expand", x, shape=shape)

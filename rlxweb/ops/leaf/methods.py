@@ -26,7 +26,7 @@ MAX_SEQUENCE_LENGTH = 1 << 31
 """Maximum number of elements of a sequence."""
 
 
-@graph_method()
+@graph_method
 def full(g: Graph, shape: Axes, value: Any, dtype: DTypeLike | None = None) -> Tensor:
     """Return a tensor with one number everywhere, also that of a tensor; a view of it.
 
@@ -43,19 +43,19 @@ def full(g: Graph, shape: Axes, value: Any, dtype: DTypeLike | None = None) -> T
     return g.apply("expand", scalar, shape=dims)
 
 
-@graph_method()
+@graph_method
 def zeros(g: Graph, shape: Axes, dtype: DTypeLike = "f32") -> Tensor:
     """Return a tensor of zeros."""
     return g.full(shape, 0, dtype)
 
 
-@graph_method()
+@graph_method
 def ones(g: Graph, shape: Axes, dtype: DTypeLike = "f32") -> Tensor:
     """Return a tensor of ones."""
     return g.full(shape, 1, dtype)
 
 
-@graph_method()
+@graph_method
 def full_like(
     g: Graph, x: Tensor, value: Any, dtype: DTypeLike | None = None
 ) -> Tensor:
@@ -64,19 +64,19 @@ def full_like(
         return g.full(x.shape, value, x.dtype if dtype is None else dtype)
 
 
-@graph_method()
+@graph_method
 def zeros_like(g: Graph, x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
     """Return zeros in the shape of x, and in its dtype unless another is named."""
     return g.full_like(x, 0, dtype)
 
 
-@graph_method()
+@graph_method
 def ones_like(g: Graph, x: Tensor, dtype: DTypeLike | None = None) -> Tensor:
     """Return ones in the shape of x, and in its dtype unless another is named."""
     return g.full_like(x, 1, dtype)
 
 
-@graph_method()
+@graph_method
 def arange(
     g: Graph,
     start: float,
@@ -116,7 +116,7 @@ def arange(
     return g.constant(numbers, default_dtype if dtype is None else dtype)
 
 
-@graph_method()
+@graph_method
 def linspace(
     g: Graph,
     start: float,
@@ -136,7 +136,7 @@ def linspace(
     return g.constant(numbers, dtype)
 
 
-@graph_method()
+@graph_method
 def eye(
     g: Graph, n: int, m: int | None = None, k: int = 0, dtype: DTypeLike = "f32"
 ) -> Tensor:
@@ -149,7 +149,7 @@ def eye(
     return g.apply("eq", offsets, _diagonal_number(g, k)).cast(as_dtype(dtype))
 
 
-@graph_method()
+@graph_method
 def tril(g: Graph, x: Tensor, k: Any = 0) -> Tensor:
     """Return x with 0 above the k-th diagonal of its last two axes, as numpy.tril.
 
@@ -159,7 +159,7 @@ def tril(g: Graph, x: Tensor, k: Any = 0) -> Tensor:
     return _triangle(g, "tril", "le", x, k)
 
 
-@graph_method()
+@graph_method
 def triu(g: Graph, x: Tensor, k: Any = 0) -> Tensor:
     """Return x with 0 below the k-th diagonal of its last two axes; see `tril`."""
     return _triangle(g, "triu", "ge", x, k)
@@ -199,7 +199,7 @@ def _diagonal_number(g: Graph, k: Any) -> Tensor:
     return k.cast(DType.I32).reshape(())
 
 
-@graph_method()
+@graph_method
 def one_hot(
     g: Graph,
     indices: Tensor,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def solve(g: Graph, a: Tensor, b: Tensor) -> Tensor:
     """Solve a · x = b for x, as numpy.linalg.solve.
 
@@ -33,7 +33,7 @@ def solve(g: Graph, a: Tensor, b: Tensor) -> Tensor:
     return _apply_solver(g, "solve", a, b)
 
 
-@graph_method()
+@graph_method
 def inv(g: Graph, a: Tensor) -> Tensor:
     """Return the inverses of matrices [..., n, n]; all NaN for a singular one.
 
@@ -43,13 +43,13 @@ def inv(g: Graph, a: Tensor) -> Tensor:
     return g.solve(a, identity)
 
 
-@graph_method()
+@graph_method
 def det(g: Graph, a: Tensor) -> Tensor:
     """Return the determinants [...] of matrices [..., n, n]. Errors  ShapeError."""
     return g.apply("det", a)
 
 
-@graph_method()
+@graph_method
 def slogdet(g: Graph, a: Tensor) -> tuple[Tensor, Tensor]:
     """Return the signs of the determinants of matrices [..., n, n] and the
     logarithms of their absolute values, as numpy.linalg.slogdet: two tensors [...],
@@ -69,7 +69,7 @@ def slogdet(g: Graph, a: Tensor) -> tuple[Tensor, Tensor]:
     )
 
 
-@graph_method()
+@graph_method
 def cholesky(g: Graph, a: Tensor, *, upper: bool = False) -> Tensor:
     """Return the lower triangle L of L · Lᵀ = a for symmetric positive definite
     matrices; as in numpy.linalg.cholesky only the lower half is read.
@@ -86,7 +86,7 @@ def cholesky(g: Graph, a: Tensor, *, upper: bool = False) -> Tensor:
     return factor
 
 
-@graph_method()
+@graph_method
 def solve_triangular(
     g: Graph,
     a: Tensor,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def matmul(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     """Return the product of matrices or of batches of them, as numpy.matmul.
 
@@ -72,7 +72,7 @@ def add_einsum(g: Graph, subscripts: str, *operands: TensorLike) -> Tensor:
         return einsum(g, subscripts, converted)
 
 
-@graph_method()
+@graph_method
 def diagonal(
     g: Graph, x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1
 ) -> Tensor:
@@ -97,7 +97,7 @@ def diagonal(
     return g.apply("slice", flat, starts=(start,), stops=(stop,), **attrs)
 
 
-@graph_method()
+@graph_method
 def trace(
     g: Graph, x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1
 ) -> Tensor:
@@ -105,7 +105,7 @@ def trace(
     return g.diagonal(x, offset, axis1, axis2).sum(-1)
 
 
-@graph_method()
+@graph_method
 def dot(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     """Sum products over the last axis of x and the last but one (or only) axis of
     y, as numpy.dot.
@@ -118,7 +118,7 @@ def dot(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     return g.tensordot(x, y, ((-1,), (-2 if y.rank > 1 else -1,)))
 
 
-@graph_method()
+@graph_method
 def inner(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     """Sum products over the last axis of both operands, as numpy.inner."""
     x, y = g._pair(x, y)
@@ -127,14 +127,14 @@ def inner(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     return g.tensordot(x, y, ((-1,), (-1,)))
 
 
-@graph_method()
+@graph_method
 def vdot(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     """Return the sum of products of all elements in their order, as numpy.vdot."""
     x, y = g._pair(x, y)
     return g.inner(x.reshape(-1), y.reshape(-1))
 
 
-@graph_method()
+@graph_method
 def outer(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     """Return each element of x times each of y, [size of x, size of y], as
     numpy.outer.
@@ -143,7 +143,7 @@ def outer(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     return g.apply("mul", x.reshape(-1, 1), y.reshape(1, -1))
 
 
-@graph_method()
+@graph_method
 def tensordot(g: Graph, x: TensorLike, y: TensorLike, axes: Any = 2) -> Tensor:
     """Sum products over axes of x paired with axes of y, as numpy.tensordot.
 
@@ -172,7 +172,7 @@ def tensordot(g: Graph, x: TensorLike, y: TensorLike, axes: Any = 2) -> Tensor:
         return einsum(g, subscripts, (x, y))
 
 
-@graph_method()
+@graph_method
 def fused_matmul_bias_act(
     g: Graph, x: Tensor, w: Tensor, bias: Tensor, activation: str | None = None
 ) -> Tensor:

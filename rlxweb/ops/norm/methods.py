@@ -37,11 +37,11 @@ def _add_softmax(g: Graph, op: str, x: Tensor, axis: int = -1) -> Tensor:
     return g.apply(op, x, axis=axis)
 
 
-graph_method("softmax")(builder_method("softmax", _add_softmax))
-graph_method("log_softmax")(builder_method("log_softmax", _add_softmax))
+graph_method(builder_method("softmax", _add_softmax))
+graph_method(builder_method("log_softmax", _add_softmax))
 
 
-@graph_method()
+@graph_method
 def hardmax(g: Graph, x: Tensor, axis: int = -1) -> Tensor:
     """Return 1 at the largest element of an axis, the first of equal ones, and 0
     elsewhere.
@@ -57,7 +57,7 @@ def _axis_indices(g: Graph, x: Tensor, axis: int) -> Tensor:
     return g.arange(x.shape[normalized_axis]).reshape(shape)
 
 
-@graph_method()
+@graph_method
 def layer_norm(
     g: Graph,
     x: Tensor,
@@ -75,7 +75,7 @@ def layer_norm(
     return _normalize_axes(g, "layer_norm", x, (gamma, beta), axis, eps)
 
 
-@graph_method()
+@graph_method
 def rms_norm(
     g: Graph,
     x: Tensor,
@@ -155,7 +155,7 @@ def _reshape_if_needed(g: Graph, x: Tensor, shape: Shape) -> Tensor:
     return x if x.shape == shape else g.apply("reshape", x, shape=shape)
 
 
-@graph_method()
+@graph_method
 def inv_std(g: Graph, x: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
     """Return 1 / sqrt(variance + eps) along axes, which are kept with one element
     each.
@@ -171,7 +171,7 @@ def _moments(g: Graph, x: Tensor, axes: Shape) -> tuple[Tensor, Tensor]:
     return mean, g.apply("mean", deviation * deviation, axes=axes, keep_dim=True)
 
 
-@graph_method()
+@graph_method
 def batch_norm(
     g: Graph,
     x: Tensor,
@@ -194,7 +194,7 @@ def batch_norm(
     return _scale_and_shift(g, x, scale, shift)
 
 
-@graph_method()
+@graph_method
 def batch_statistics(g: Graph, x: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and variance (divided by n, not n - 1) of each channel of [N, C,
     …], which `batch_norm` takes during training.
@@ -236,7 +236,7 @@ def _scale_and_shift(
     return x
 
 
-@graph_method()
+@graph_method
 def group_norm(
     g: Graph,
     x: Tensor,
@@ -262,7 +262,7 @@ def group_norm(
     return _scale_and_shift(g, normalized, weight, bias)
 
 
-@graph_method()
+@graph_method
 def instance_norm(
     g: Graph,
     x: Tensor,
@@ -274,7 +274,7 @@ def instance_norm(
     return g.group_norm(x, max(1, *x.shape[1:2]), weight, bias, eps)
 
 
-@graph_method()
+@graph_method
 def local_response_norm(
     g: Graph,
     x: Tensor,
@@ -310,7 +310,7 @@ def local_response_norm(
     return cast_like(result, x)
 
 
-@graph_method()
+@graph_method
 def normalize(
     g: Graph, x: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12
 ) -> Tensor:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def max_pool(
     g: Graph,
     x: Tensor,
@@ -40,7 +40,7 @@ def max_pool(
     return g.apply("max_pool", x, dilations=dilation, **attrs)
 
 
-@graph_method()
+@graph_method
 def max_pool_indices(
     g: Graph,
     x: Tensor,
@@ -57,7 +57,7 @@ def max_pool_indices(
     return g.apply("max_pool_indices", x, dilations=dilation, **attrs)
 
 
-@graph_method()
+@graph_method
 def avg_pool(
     g: Graph,
     x: Tensor,
@@ -74,7 +74,7 @@ def avg_pool(
     return g.apply("avg_pool", x, count_include_pad=count_include_pad, **attrs)
 
 
-@graph_method()
+@graph_method
 def lp_pool(
     g: Graph,
     x: Tensor,
@@ -107,7 +107,7 @@ def _pool_attrs(
     return {"kernel": kernel, "strides": steps, "pads": padding, "ceil_mode": ceil_mode}
 
 
-@graph_method()
+@graph_method
 def fold(
     g: Graph,
     x: Tensor,
@@ -153,7 +153,7 @@ def fold(
     return images
 
 
-@graph_method()
+@graph_method
 def max_unpool(
     g: Graph,
     x: Tensor,

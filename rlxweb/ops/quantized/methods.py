@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def quantize_linear(
     g: Graph,
     x: Tensor,
@@ -73,7 +73,7 @@ def quantize_linear(
     )
 
 
-@graph_method()
+@graph_method
 def dequantize_linear(
     g: Graph,
     x: Tensor,
@@ -97,7 +97,7 @@ def dequantize_linear(
     return g.apply("dequantize_linear", x, scale_tensor, zero_point_tensor, **attrs)
 
 
-@graph_method()
+@graph_method
 def dynamic_quantize_linear(g: Graph, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return (x as u8, its scale, its zero point u8) for the range of x, extended
     to contain 0.
@@ -130,7 +130,7 @@ def _extreme_with_zero(g: Graph, reduction: str, binary_op: str, x: Tensor) -> T
     return g.apply(binary_op, extreme, zero)
 
 
-@graph_method()
+@graph_method
 def matmul_integer(
     g: Graph,
     x: Tensor,
@@ -157,7 +157,7 @@ def matmul_integer(
     return g.apply("matmul_integer", x, y, x_zero, y_zero, largest=largest)
 
 
-@graph_method()
+@graph_method
 def conv_integer(
     g: Graph,
     x: Tensor,

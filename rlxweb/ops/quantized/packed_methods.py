@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def quantized_matmul(
     g: Graph,
     x: Tensor,
@@ -52,7 +52,7 @@ def quantized_matmul(
     return g.matmul(x, g.dequantize(w, scales, biases, **attrs))
 
 
-@graph_method()
+@graph_method
 def dequantize(
     g: Graph,
     w: Tensor,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def lstm(
     g: Graph,
     x: Tensor,
@@ -61,7 +61,7 @@ def lstm(
     return steps, h, c
 
 
-@graph_method()
+@graph_method
 def gru(
     g: Graph,
     x: Tensor,
@@ -96,7 +96,7 @@ def gru(
     return steps, h
 
 
-@graph_method()
+@graph_method
 def rnn(
     g: Graph,
     x: Tensor,
@@ -126,7 +126,7 @@ def rnn(
     return steps, h
 
 
-@graph_method()
+@graph_method
 def selective_scan(
     g: Graph,
     x: Tensor,
@@ -166,7 +166,7 @@ def selective_scan(
     return y, g.narrow(scanned, 1, length, state_size)
 
 
-@graph_method()
+@graph_method
 def causal_conv1d(
     g: Graph,
     x: Tensor,

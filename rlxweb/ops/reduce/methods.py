@@ -52,11 +52,11 @@ def _add_reduction(
     return g.apply(op, x, axes=reduced_axes, keep_dim=keep_dim)
 
 
-graph_method("sum")(builder_method("sum", _add_reduction))
-graph_method("mean")(builder_method("mean", _add_reduction))
-graph_method("max")(builder_method("max", _add_reduction))
-graph_method("min")(builder_method("min", _add_reduction))
-graph_method("prod")(builder_method("prod", _add_reduction))
+graph_method(builder_method("sum", _add_reduction))
+graph_method(builder_method("mean", _add_reduction))
+graph_method(builder_method("max", _add_reduction))
+graph_method(builder_method("min", _add_reduction))
+graph_method(builder_method("prod", _add_reduction))
 
 
 @graph_method("any")
@@ -86,7 +86,7 @@ def _reduce_truth(
     return g.full(reduced_shape(x.shape, reduced_axes, keep_dim), op == "min", "bool")
 
 
-@graph_method()
+@graph_method
 def count_nonzero(
     g: Graph, x: Tensor, axes: Axes | None = None, keep_dim: bool = False
 ) -> Tensor:
@@ -96,7 +96,7 @@ def count_nonzero(
     return g.sum(ones, axes, keep_dim)
 
 
-@graph_method()
+@graph_method
 def var(
     g: Graph,
     x: Tensor,
@@ -121,7 +121,7 @@ def var(
     return cast_like(variance, x)
 
 
-@graph_method()
+@graph_method
 def std(
     g: Graph,
     x: Tensor,
@@ -138,7 +138,7 @@ def std(
     return cast_like(root, x)
 
 
-@graph_method()
+@graph_method
 def logsumexp(
     g: Graph, x: Tensor, axes: Axes | None = None, keep_dim: bool = False
 ) -> Tensor:
@@ -165,7 +165,7 @@ def logsumexp(
     )
 
 
-@graph_method()
+@graph_method
 def norm(
     g: Graph,
     x: Tensor,
@@ -203,7 +203,7 @@ def _norm(g: Graph, x: Tensor, p: float, reduced_axes: Shape, keep_dim: bool) ->
     return norm_root(g, g.apply("sum", absolute_power(g, x, p), **attrs), p)
 
 
-@graph_method()
+@graph_method
 def argmax(
     g: Graph,
     x: Tensor,
@@ -222,7 +222,7 @@ def argmax(
     return _add_arg_extreme(g, "argmax", x, axis, keepdims, select_last_index)
 
 
-@graph_method()
+@graph_method
 def argmin(
     g: Graph,
     x: Tensor,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def argsort(
     g: Graph, x: Tensor, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
@@ -41,7 +41,7 @@ def argsort(
     return g.apply("argsort", x, axis=axis, descending=descending)
 
 
-@graph_method()
+@graph_method
 def sort(
     g: Graph, x: Tensor, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
@@ -56,7 +56,7 @@ def sort(
     return g.apply("cast", sorted_x, to=DType.BOOL) if is_mask else sorted_x
 
 
-@graph_method()
+@graph_method
 def searchsorted(
     g: Graph, a: Tensor, v: Tensor | Operand, side: str = "left"
 ) -> Tensor:
@@ -79,7 +79,7 @@ def searchsorted(
     return g.apply("searchsorted", a, v, side=side)
 
 
-@graph_method()
+@graph_method
 def bucketize(g: Graph, x: Tensor, boundaries: Tensor, right: bool = False) -> Tensor:
     """Return the index (i32) of the bucket between sorted boundaries [n] of each
     element.
@@ -90,7 +90,7 @@ def bucketize(g: Graph, x: Tensor, boundaries: Tensor, right: bool = False) -> T
     return g.searchsorted(boundaries, x, "right" if right else "left")
 
 
-@graph_method()
+@graph_method
 def nonzero(
     g: Graph, x: Tensor, size: int | None = None, fill_value: int = -1
 ) -> tuple[Tensor, Tensor]:
@@ -110,7 +110,7 @@ def nonzero(
     return indices, g.count_nonzero(x)
 
 
-@graph_method()
+@graph_method
 def compress(
     g: Graph, condition: Tensor | Operand, x: Tensor, axis: int | None = None
 ) -> Tensor:
@@ -138,7 +138,7 @@ def compress(
     return g.apply("gather", x, g.constant(indices), axis=axis)
 
 
-@graph_method()
+@graph_method
 def unique(
     g: Graph, x: Tensor, size: int | None = None, fill_value: Any = 0
 ) -> tuple[Tensor, Tensor]:
@@ -185,7 +185,7 @@ def unique(
     return g.apply("where", is_present, values, fill), count
 
 
-@graph_method()
+@graph_method
 def reverse_sequence(
     g: Graph, x: Tensor, lengths: Tensor, axis: int = 0, batch_axis: int = 1
 ) -> Tensor:
@@ -240,7 +240,7 @@ def _known_array(g: Graph, value: Any, context: str, label: str) -> npt.NDArray[
     )
 
 
-@graph_method()
+@graph_method
 def topk(g: Graph, x: Tensor, k: int, axis: int = -1, largest: bool = True) -> Tensor:
     """Return the indices (i32) of the k largest or smallest elements along an axis,
     in order.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 
-@graph_method()
+@graph_method
 def nms(
     g: Graph,
     boxes: Tensor,
@@ -64,7 +64,7 @@ def nms(
     return indices, g.apply("sum", is_selected, axes=(-1,))
 
 
-@graph_method()
+@graph_method
 def roi_align(
     g: Graph,
     x: Tensor,

@@ -35,7 +35,7 @@ _MODES: dict[str, dict[str, Any]] = {
 }
 
 
-@graph_method()
+@graph_method
 def interpolate(
     g: Graph,
     x: Tensor,
@@ -85,7 +85,7 @@ def interpolate(
     return x
 
 
-@graph_method()
+@graph_method
 def resize_nearest_2x(g: Graph, x: Tensor) -> Tensor:
     """Repeat every element of the last two axes of [N, C, H, W]: [N, C, 2H, 2W].
 
@@ -100,7 +100,7 @@ def resize_nearest_2x(g: Graph, x: Tensor) -> Tensor:
     return g.interpolate(x, scale_factor=2)
 
 
-@graph_method()
+@graph_method
 def grid_sample(
     g: Graph,
     x: Tensor,
@@ -128,7 +128,7 @@ def grid_sample(
     )
 
 
-@graph_method()
+@graph_method
 def affine_grid(
     g: Graph, theta: Tensor, size: Sequence[int], align_corners: bool = False
 ) -> Tensor:
