@@ -20,6 +20,9 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.tensor import Tensor, op_context
 
+if TYPE_CHECKING:
+    from rlxweb.ir.graph import Graph
+
 _OPERAND_NAMES = ("x", "y")
 
 
@@ -60,12 +63,11 @@ def builder_method(
     return method
 
 
-def as_bool(graph: Any, x: Tensor) -> Tensor:
+def as_bool(graph: Graph, x: Tensor) -> Tensor:
     """Return a bool tensor that is true where x is not 0."""
     if x.dtype is DType.BOOL:
         return x
-    node: Tensor = graph.apply("cast", x, to=DType.BOOL)
-    return node
+    return graph.apply("cast", x, to=DType.BOOL)
 
 
 def upcast_half(x: Tensor) -> Tensor:
@@ -80,16 +82,14 @@ def cast_like(x: Tensor, like: Tensor) -> Tensor:
     return x if x.dtype is like.dtype else x.cast(like.dtype)
 
 
-def add_logical(graph: Any, op: str, *operands: Tensor) -> Tensor:
+def add_logical(graph: Graph, op: str, *operands: Tensor) -> Tensor:
     """Add a logical op; numbers count as true where they are not 0."""
     with op_context(op, *operands):
-        node: Tensor = graph.apply(op, *(as_bool(graph, x) for x in operands))
-    return node
+        return graph.apply(op, *(as_bool(graph, x) for x in operands))
 
 
-def _add_node(graph: Any, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
-    node: Tensor = graph.apply(op, *operands, **attrs)
-    return node
+def _add_node(graph: Graph, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
+    return graph.apply(op, *operands, **attrs)
 
 
 def has_method(op: Op) -> bool:

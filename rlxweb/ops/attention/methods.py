@@ -123,7 +123,7 @@ class AttentionSpec:
     window: int | None = None
 
     def add_to_graph(
-        self, g: Any, operands: tuple[Tensor, Tensor, Tensor], mask: Tensor | None
+        self, g: Graph, operands: tuple[Tensor, Tensor, Tensor], mask: Tensor | None
     ) -> Tensor:
         """Add the attention nodes and return the result, laid out like the operands;
         `mask` broadcasts to [B, H, L, S].
@@ -143,7 +143,7 @@ class AttentionSpec:
         kind = "none" if bias is None else "bias"
         if self.is_causal:
             kind = "causal" if self.window is None else "sliding_window"
-        out: Tensor = g.attention(
+        out = g.attention(
             *operands,
             bias,
             num_heads=self.num_heads,
@@ -157,16 +157,16 @@ class AttentionSpec:
         if open_rows is None:
             return out
         if q.rank == 4:
-            return g.where(open_rows, out, 0.0)  # type: ignore[no-any-return]
+            return g.where(open_rows, out, 0.0)
         B, L, width = out.shape
         rows = g.reshape(out, (B, L, self.num_heads, width // self.num_heads))
         shape = (1,) * (4 - open_rows.rank) + open_rows.shape
         open_rows = g.transpose(g.reshape(open_rows, shape), (0, 2, 1, 3))
-        return g.reshape(g.where(open_rows, rows, 0.0), out.shape)  # type: ignore[no-any-return]
+        return g.reshape(g.where(open_rows, rows, 0.0), out.shape)
 
 
 def _split_heads(
-    g: Any, context: str, query: Tensor, key: Tensor, value: Tensor
+    g: Graph, context: str, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return all three operands as [B, H, S, D]; operands without heads get one."""
     ranks = {t.rank for t in (query, key, value)}
@@ -182,12 +182,12 @@ def _split_heads(
     def to_rank_4(x: Tensor) -> Tensor:
         heads = x.shape[-3] if x.rank > 3 else 1
         batch = numel(x.shape[:-3] if x.rank > 3 else x.shape[:-2])
-        return g.reshape(x, (batch, heads, *x.shape[-2:]))  # type: ignore[no-any-return]
+        return g.reshape(x, (batch, heads, *x.shape[-2:]))
 
     return to_rank_4(query), to_rank_4(key), to_rank_4(value)
 
 
-def _mask_to_rank_4(g: Any, context: str, mask: Tensor, queries: Shape) -> Tensor:
+def _mask_to_rank_4(g: Graph, context: str, mask: Tensor, queries: Shape) -> Tensor:
     """Reshape a mask that broadcasts to [..., L, S] so that it broadcasts to [B, H, L,
     S].
     """
@@ -209,17 +209,17 @@ def _mask_to_rank_4(g: Any, context: str, mask: Tensor, queries: Shape) -> Tenso
         # Batches of several axes are one axis of the op's.
         mask, mask_batches = g.expand(g.reshape(mask, full), (*batches, *rest)), batches
     heads = rest if rank > 3 else (1, *rest)
-    return g.reshape(mask, (numel(mask_batches), *heads))  # type: ignore[no-any-return]
+    return g.reshape(mask, (numel(mask_batches), *heads))
 
 
-def mask_as_bias(g: Any, mask: Tensor, dtype: DType) -> Tensor:
+def mask_as_bias(g: Graph, mask: Tensor, dtype: DType) -> Tensor:
     """Return a mask to add to scores: a bool mask becomes 0 where true and -infinity
     elsewhere.
     """
     if mask.dtype is not DType.BOOL:
         return mask
     zero, minus_infinity = (g.constant(x, dtype) for x in (0.0, -math.inf))
-    return g.where(mask, zero, minus_infinity)  # type: ignore[no-any-return]
+    return g.where(mask, zero, minus_infinity)
 
 
 def position_mask(queries: int, keys: int, offset: int, window: int | None) -> Any:
@@ -229,7 +229,7 @@ def position_mask(queries: int, keys: int, offset: int, window: int | None) -> A
     return visible if window is None else visible & (distance <= window - offset)
 
 
-def rows_with_keys(g: Any, bias: Tensor | None, visible: Any = None) -> Tensor | None:
+def rows_with_keys(g: Graph, bias: Tensor | None, visible: Any = None) -> Tensor | None:
     """Return the mask [..., L, 1] of rows with a visible key, or None if all rows have
     one.
 
@@ -239,10 +239,10 @@ def rows_with_keys(g: Any, bias: Tensor | None, visible: Any = None) -> Tensor |
     if bias is None:
         if visible is None or visible.any(axis=1).all():
             return None
-        return g.constant(visible.any(axis=1)[:, None])  # type: ignore[no-any-return]
+        return g.constant(visible.any(axis=1)[:, None])
     if 0 in bias.shape:
         return None
     minus_infinity = g.constant(-math.inf, bias.dtype)
     if visible is not None and not visible.all():
         bias = g.where(g.constant(visible), bias, minus_infinity)
-    return g.ne(g.max(bias, -1, keep_dim=True), minus_infinity)  # type: ignore[no-any-return]
+    return g.ne(g.max(bias, -1, keep_dim=True), minus_infinity)

@@ -8,7 +8,7 @@ computed here but tables of angles.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -260,7 +260,7 @@ def _head_count(
     return heads if count == 1 else count
 
 
-def _split_heads(g: Any, context: str, x: Tensor, heads: int) -> Tensor:
+def _split_heads(g: Graph, context: str, x: Tensor, heads: int) -> Tensor:
     """Reshape [B, S, H·D] to [B, S, H, D]."""
     if x.rank != 3 or heads < 1 or x.shape[2] % heads:
         raise ShapeError(
@@ -270,11 +270,11 @@ def _split_heads(g: Any, context: str, x: Tensor, heads: int) -> Tensor:
             "the size",
         )
     shape: Sequence[int] = (*x.shape[:2], heads, x.shape[2] // heads)
-    return g.reshape(x, shape)  # type: ignore[no-any-return]
+    return g.reshape(x, shape)
 
 
 def _position_angles(
-    g: Any,
+    g: Graph,
     context: str,
     name: str,
     table: Tensor,
@@ -284,7 +284,7 @@ def _position_angles(
     """Return the rows of a table for the positions: [S, R/2] or [B, S, R/2]."""
     if positions is None:
         if table.rank == 2 and table.shape[0] > length:
-            return g.narrow(table, 0, 0, length)  # type: ignore[no-any-return]
+            return g.narrow(table, 0, 0, length)
         return table
     if table.rank != 2 or positions.rank not in (1, 2):
         raise ShapeError(
@@ -296,4 +296,4 @@ def _position_angles(
         )
     if positions.dtype is DType.I64:
         positions = g.cast(positions, DType.I32)
-    return g.gather(table, positions)  # type: ignore[no-any-return]
+    return g.gather(table, positions)

@@ -82,8 +82,7 @@ def cholesky(g: Graph, a: Tensor, *, upper: bool = False) -> Tensor:
     """
     if not upper:
         return g.apply("cholesky", a)
-    factor: Tensor = g.swapaxes(g.cholesky(g.swapaxes(a, -1, -2)), -1, -2)
-    return factor
+    return g.swapaxes(g.cholesky(g.swapaxes(a, -1, -2)), -1, -2)
 
 
 @graph_method

@@ -147,7 +147,7 @@ def fold(
     n, channels = x.shape[0], x.shape[1] // len(indices)
     rows = g.reshape(x, (n * channels, indices.size))
     flat = _scatter_rows(g, rows, indices.reshape(1, -1), prod(padded), "add")
-    images: Tensor = g.reshape(flat, (n, channels, *padded))
+    images = g.reshape(flat, (n, channels, *padded))
     for axis, (front, length) in enumerate(zip(pads[:rank], size, strict=True), 2):
         images = g.narrow(images, axis, front, length)
     return images
@@ -192,8 +192,7 @@ def max_unpool(
         g.reshape(tensor, (row_count, row_length)) for tensor in (x, indices)
     )
     scattered = _scatter_rows(g, rows, row_indices, prod(size), "none")
-    images: Tensor = g.reshape(scattered, (*x.shape[:2], *size))
-    return images
+    return g.reshape(scattered, (*x.shape[:2], *size))
 
 
 def _scatter_rows(
@@ -204,8 +203,7 @@ def _scatter_rows(
     zeros = g.expand(zero, (rows.shape[0], size))
     if not isinstance(indices, Tensor):
         indices = g.expand(g.constant(indices.astype(np.int32)), rows.shape)
-    scattered: Tensor = g.scatter_elements(zeros, indices, rows, 1, reduction)
-    return scattered
+    return g.scatter_elements(zeros, indices, rows, 1, reduction)
 
 
 def _per_axis(

@@ -92,7 +92,7 @@ def dequantize(
 
 
 def unpack_weights(
-    g: Any, words: Tensor, scales: Tensor, *biases: Tensor, bits: int, group_size: int
+    g: Graph, words: Tensor, scales: Tensor, *biases: Tensor, bits: int, group_size: int
 ) -> Tensor:
     """Unpack all weights [..., K] with graph ops, in the dtype of the scales."""
     *rows, groups = scales.shape
@@ -107,5 +107,4 @@ def unpack_weights(
         values = values * scale + bias[0]
     else:
         values = (values - float(1 << (bits - 1))) * scale
-    weights: Tensor = g.reshape(values, (*rows, groups * group_size))
-    return weights
+    return g.reshape(values, (*rows, groups * group_size))

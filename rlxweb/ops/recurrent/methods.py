@@ -222,7 +222,7 @@ class _RecurrentOperands:
 
     def __init__(
         self,
-        g: Any,
+        g: Graph,
         op_name: str,
         gates: int,
         x: Tensor,
@@ -284,7 +284,7 @@ class _RecurrentOperands:
         x = g.reshape(self.x, (outer * inner, size))
         gates = g.matmul(x, g.transpose(w, (1, 0)))
         if self.b is not None:
-            bias, extra = self._split_bias(extra)
+            bias, extra = self._split_bias(self.b, extra)
             gates = g.add(gates, bias)
         gates = g.reshape(gates, (outer, inner, self.D * self.gate_width))
         if self.batch_first:
@@ -297,11 +297,13 @@ class _RecurrentOperands:
             operand for operand in (extra, lengths) if operand is not None
         ]
 
-    def _split_bias(self, extra: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _split_bias(
+        self, b: Tensor, extra: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Return the bias of the gates and the extra operand: with `resets_late` the
         state's bias of h stays separate.
         """
-        g, b, gate_width = self.g, self.b, self.gate_width
+        g, gate_width = self.g, self.gate_width
         input_bias = g.narrow(b, 1, 0, gate_width)
         state_bias = g.narrow(b, 1, gate_width, gate_width)
         if self.resets_late:
