@@ -68,6 +68,19 @@ def as_integer(value: object, label: str) -> int:
         ) from None
 
 
+def as_integers(values: object, label: str) -> tuple[int, ...]:
+    """Return one integer or several as a tuple. Errors  ShapeError."""
+    elements = as_tuple(values)
+    if elements is None:
+        raise bad_shape(f"{label} must be an integer, got {short_repr(values)}")
+    return tuple(as_integer(value, label) for value in elements)
+
+
+def as_pair(value: int | Sequence[int]) -> tuple[int, ...]:
+    """Return one integer twice, a sequence as a tuple."""
+    return (value, value) if isinstance(value, int) else tuple(value)
+
+
 def short_repr(value: object) -> str:
     """Return a value's repr, shortened: an array in place of a number is not printed
     whole.

@@ -17,6 +17,7 @@ from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import as_integer, format_shape
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.layout.methods import unstack
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -145,13 +146,8 @@ def _add_norm(
         for parameter, default in zip(scale_and_shift, (1.0, 0.0), strict=True)
     )
     stacked = g.apply("add_norm", x, residual, gamma, beta, centred=centred, eps=eps)
-    normed, total = (
-        g.apply("narrow", stacked, axis=0, start=index, length=1) for index in (0, 1)
-    )
-    return (
-        g.apply("reshape", normed, shape=x.shape),
-        g.apply("reshape", total, shape=x.shape),
-    )
+    normed, total = unstack(g, stacked)
+    return normed, total
 
 
 @graph_method

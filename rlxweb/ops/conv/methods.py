@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec
 from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import (
+    as_pair,
     as_tuple,
     bad_shape,
     format_shape,
@@ -163,17 +164,14 @@ def deform_conv2d(
                 "x, offset and weight must have rank 4",
             )
         offsets_per_group = 2 * weight.shape[2] * weight.shape[3]
-        stride, padding, dilation = (
-            (value,) * 2 if isinstance(value, int) else tuple(value)
-            for value in (stride, padding, dilation)
-        )
+        pads = as_pair(padding)
     inputs = (x, weight, offset) if mask is None else (x, weight, offset, mask)
     convolved = g.apply(
         "deform_conv",
         *inputs,
-        strides=stride,
-        dilations=dilation,
-        pads=(*padding, *padding),
+        strides=as_pair(stride),
+        dilations=as_pair(dilation),
+        pads=(*pads, *pads),
         groups=max(x.shape[1] // max(weight.shape[1], 1), 1),
         offset_groups=max(offset.shape[1] // max(offsets_per_group, 1), 1),
     )

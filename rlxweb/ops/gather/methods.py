@@ -14,6 +14,7 @@ import numpy as np
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import (
     as_integer,
+    as_integers,
     as_tuple,
     bad_shape,
     format_shape,
@@ -22,7 +23,6 @@ from rlxweb.ir.shape_arithmetic import (
     short_repr,
 )
 from rlxweb.ir.tensor import Axes, Tensor, op_context
-from rlxweb.ops.layout.methods import as_integers
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph

@@ -17,6 +17,7 @@ from rlxweb.ir.indexing import take_indices
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import (
     as_integer,
+    as_integers,
     as_tuple,
     bad_shape,
     format_shape,
@@ -263,6 +264,11 @@ def split(g: Graph, x: Tensor, parts: Axes, axis: int = 0) -> list[Tensor]:
     ]
 
 
+def unstack(g: Graph, x: Tensor) -> list[Tensor]:
+    """Return the tensors that lie stacked along the first axis; views."""
+    return [g.reshape(part, x.shape[1:]) for part in g.split(x, x.shape[0])]
+
+
 @graph_method
 def stack(g: Graph, xs: Sequence[Tensor], axis: int = 0) -> Tensor:
     """Join tensors of one shape along a new axis. Errors  ShapeError."""
@@ -327,14 +333,6 @@ def _parse_bounds(bounds: SliceBounds) -> tuple[int | None, ...]:
             f"the bounds are {short_repr(bounds)}", "expected integers or None"
         )
     return tuple(b if b is None else as_integer(b, "a bound") for b in elements)
-
-
-def as_integers(values: object, description: str) -> tuple[int, ...]:
-    """Return one integer or several as a tuple. Errors  ShapeError."""
-    elements = as_tuple(values)
-    if elements is None:
-        raise bad_shape(f"{description} must be an integer, got {short_repr(values)}")
-    return tuple(as_integer(value, description) for value in elements)
 
 
 def _split_sizes(length: int, parts: Axes) -> tuple[int, ...]:

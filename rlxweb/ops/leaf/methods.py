@@ -15,9 +15,13 @@ import numpy as np
 from rlxweb.core.errors import AttributeRefused
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.op_methods import graph_method
-from rlxweb.ir.shape_arithmetic import as_integer, bad_shape, normalize_axis
+from rlxweb.ir.shape_arithmetic import (
+    as_integer,
+    as_integers,
+    bad_shape,
+    normalize_axis,
+)
 from rlxweb.ir.tensor import Axes, Tensor, TensorLike, op_context
-from rlxweb.ops.layout.methods import as_integers
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph

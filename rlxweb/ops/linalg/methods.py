@@ -15,6 +15,7 @@ from rlxweb.core.errors import ShapeError
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import broadcast, format_shape
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.layout.methods import unstack
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -57,16 +58,8 @@ def slogdet(g: Graph, a: Tensor) -> tuple[Tensor, Tensor]:
 
     Of a singular matrix they are 0 and -infinity. Errors  ShapeError, DTypeError.
     """
-    sign_and_log = g.apply("slogdet", a)
-    sign, logs = (
-        g.apply("narrow", sign_and_log, axis=0, start=index, length=1)
-        for index in (0, 1)
-    )
-    shape = sign_and_log.shape[1:]
-    return (
-        g.apply("reshape", sign, shape=shape),
-        g.apply("reshape", logs, shape=shape),
-    )
+    sign, log = unstack(g, g.apply("slogdet", a))
+    return sign, log
 
 
 @graph_method

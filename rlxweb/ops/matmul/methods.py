@@ -15,13 +15,13 @@ from rlxweb.ir.einsum import einsum
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import (
     as_integer,
+    as_integers,
     bad_shape,
     format_shape,
     normalize_axes,
     short_repr,
 )
 from rlxweb.ir.tensor import Tensor, TensorLike, op_context
-from rlxweb.ops.layout.methods import as_integers
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph

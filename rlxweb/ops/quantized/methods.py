@@ -61,7 +61,6 @@ def quantize_linear(
         zero_point_tensor = _zero_point_tensor(
             g, zero_point, scale_tensor.shape, target
         )
-    attrs: dict[str, Any] = {"axis": axis, "block_size": block_size}
     return g.apply(
         op_name,
         x,
@@ -69,7 +68,8 @@ def quantize_linear(
         zero_point_tensor,
         quant_min=low,
         quant_max=high,
-        **attrs,
+        axis=axis,
+        block_size=block_size,
     )
 
 
@@ -93,8 +93,14 @@ def dequantize_linear(
         zero_point_tensor = _zero_point_tensor(
             g, zero_point, scale_tensor.shape, x.dtype
         )
-    attrs: dict[str, Any] = {"axis": axis, "block_size": block_size}
-    return g.apply("dequantize_linear", x, scale_tensor, zero_point_tensor, **attrs)
+    return g.apply(
+        "dequantize_linear",
+        x,
+        scale_tensor,
+        zero_point_tensor,
+        axis=axis,
+        block_size=block_size,
+    )
 
 
 @graph_method
@@ -149,11 +155,8 @@ def matmul_integer(
     with op_context("matmul_integer", x, y):
         x_zero = _zero_point_tensor(g, x_zero_point, (), x.dtype)
         y_zero = _zero_point_tensor(g, y_zero_point, (), y.dtype)
-        if x_zero.rank == 1 and x_zero.shape != (1,):
-            x_zero = g.apply("reshape", x_zero, shape=(*x_zero.shape, 1))
-        largest = _max_shifted_magnitude(g, x.dtype, x_zero) * _max_shifted_magnitude(
-            g, y.dtype, y_zero
-        )
+        x_zero = _append_axes(g, x_zero, 1)
+        largest = _largest_product((x, x_zero), (y, y_zero))
     return g.apply("matmul_integer", x, y, x_zero, y_zero, largest=largest)
 
 
@@ -179,15 +182,20 @@ def conv_integer(
     with op_context("conv_integer", x, weight):
         x_zero = _zero_point_tensor(g, x_zero_point, (), x.dtype)
         w_zero = _zero_point_tensor(g, w_zero_point, (), weight.dtype)
-        if w_zero.rank == 1 and w_zero.shape != (1,):
-            shape = (*w_zero.shape, *(1,) * (weight.rank - 1))
-            w_zero = g.apply("reshape", w_zero, shape=shape)
-        largest = _max_shifted_magnitude(g, x.dtype, x_zero) * _max_shifted_magnitude(
-            g, weight.dtype, w_zero
-        )
-    attrs: dict[str, Any] = {"strides": stride, "pads": padding}
-    attrs |= {"dilations": dilation, "groups": groups, "largest": largest}
-    return g.apply("conv_integer", x, weight, x_zero, w_zero, **attrs)
+        w_zero = _append_axes(g, w_zero, weight.rank - 1)
+        largest = _largest_product((x, x_zero), (weight, w_zero))
+    return g.apply(
+        "conv_integer",
+        x,
+        weight,
+        x_zero,
+        w_zero,
+        strides=stride,
+        pads=padding,
+        dilations=dilation,
+        groups=groups,
+        largest=largest,
+    )
 
 
 def _scale_tensor(g: Graph, value: TensorLike, dtype: DType) -> Tensor:
@@ -209,13 +217,23 @@ def _zero_point_tensor(
     return g.operand(array if array.ndim else array.item(), dtype)
 
 
-def _max_shifted_magnitude(g: Graph, dtype: DType, zero_point: Tensor) -> int:
-    """Return `max_shifted_magnitude` for a zero-point tensor, by its values where
-    it is constant.
+def _append_axes(g: Graph, zero_points: Tensor, count: int) -> Tensor:
+    """Append axes of size 1 to zero points [n], n != 1; return others unchanged."""
+    if zero_points.rank != 1 or zero_points.shape == (1,):
+        return zero_points
+    return g.apply("reshape", zero_points, shape=(*zero_points.shape, *(1,) * count))
+
+
+def _largest_product(*factors: tuple[Tensor, Tensor]) -> int:
+    """Return the largest product of one element of each (integers, zero points); 0 if
+    it is too large to bound.
     """
-    node = zero_point.graph.node(zero_point.id)
-    is_known = node.op == "constant"
-    return max_shifted_magnitude(dtype, node.attrs["value"].array if is_known else None)
+    bound = 1
+    for integers, zero_points in factors:
+        node = zero_points.graph.node(zero_points.id)
+        known = node.attrs["value"].array if node.op == "constant" else None
+        bound *= max_shifted_magnitude(integers.dtype, known)
+    return bound
 
 
 def max_shifted_magnitude(dtype: DType, zero_points: Any) -> int:

@@ -6,10 +6,10 @@ They have torchvision's names. Nothing is computed here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlxweb.ir.op_methods import graph_method
-from rlxweb.ir.shape_arithmetic import as_integer, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import as_integer, as_pair, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor, op_context
 
 if TYPE_CHECKING:
@@ -92,9 +92,16 @@ def roi_align(
     Errors   IndexRefused when it is run; ShapeError, AttributeRefused, DTypeError.
     """
     with op_context("roi_align", x, rois, images):
-        is_number = isinstance(output_size, int)
-        size = (output_size,) * 2 if is_number else tuple(output_size)  # type: ignore[arg-type]
+        size = as_pair(output_size)
         samples = max(as_integer(sampling_ratio, "sampling_ratio"), 0)
-    attrs: dict[str, Any] = {"aligned": aligned, "mode": mode}
-    attrs |= {"sampling": samples, "scale": spatial_scale}
-    return g.apply("roi_align", x, rois, images, size=size, **attrs)
+    return g.apply(
+        "roi_align",
+        x,
+        rois,
+        images,
+        size=size,
+        sampling=samples,
+        scale=spatial_scale,
+        aligned=aligned,
+        mode=mode,
+    )
