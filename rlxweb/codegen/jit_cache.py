@@ -1,161 +1,56 @@
-"""JIT cache: code compiled once it pays, in the background, and stored on disk."""
+"""JIT cache: code compiled once it pays, in the background, and stored on disk.
+
+A caller asks `get_kernel`, computes by other means while it answers None, and
+reports the time that took to `record_fallback_time`. Once a kernel's time reaches
+COMPILE_AFTER_S, a background thread loads it from disk or compiles it, and tries it
+on a small case. Nothing waits for it unless asked to (RLX_FAST=wait). A kernel that
+fails is not tried again; the reason is kept.
+
+The thread ends with the work that there is, so an interpreter that ends waits for
+one kernel at most. A forked child has no such thread and compiles its own kernels;
+if its fork could not wait for LLVM (`llvm_compiler.llvm_calls`) it uses those that
+were there.
+
+Kernels are bounded in number and size, and the least recently used are dropped.
+Their code is unloaded when no caller holds them any more. One that is wanted again
+is read from disk.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
 import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, TypeVar
 
 from rlxweb.codegen import llvm_compiler
+from rlxweb.codegen.code_disk_cache import code_file_name, load_code, save_code
 from rlxweb.core.cache_folder import cache_folder
 from rlxweb.core.environment import JitMode, jit_mode
 from rlxweb.core.errors import AdapterMissing, KernelWarning, RlxError
 from rlxweb.core.fork_safety import ForkSafeLock, register_child_callback
 from rlxweb.core.lru_cache import LruCache
 
-# --- Disk cache of compiled code, so that the next process need not compile it again
-#
-# A file is known by all that its code depends on, holds its own checksum, and is
-# written atomically. It is code that will run: the folder and the file have to be
-# ours, and writable by nobody else. Both are checked on what was opened, and names
-# are looked up in the folder that was opened, because somebody else may own the
-# folder above it and exchange what a path leads to at any moment. Where nothing can
-# be kept, code lives as long as the process.
+K = TypeVar("K")
 
-MAX_FILES: Final = 512
-"""Maximum number of files, of 10 to 30 KB each; the oldest are removed first."""
-_MAX_FILE_NBYTES: Final = 8 << 20
-_DIGEST: Final = hashlib.sha256
-_O_BINARY: Final = getattr(os, "O_BINARY", 0)
-_O_NOFOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
-# Windows has neither owners of this kind nor files relative to a folder that is open;
-# it keeps others out of a user's folders.
-_HAS_OWNERS: Final = hasattr(os, "getuid") and os.open in os.supports_dir_fd
-
-
-class _Folder(NamedTuple):
-    """Open folder: `handle` is None, and names are paths, on systems without folder
-    handles.
-    """
-
-    handle: int | None
-    path: Path
-
-    def entry_path(self, name: str) -> str:
-        return name if self.handle is not None else str(self.path / name)
-
-    def open(self, name: str, flags: int) -> int:
-        all_flags = flags | _O_BINARY | _O_NOFOLLOW
-        return os.open(self.entry_path(name), all_flags, 0o600, dir_fd=self.handle)
-
-    def remove(self, name: str) -> None:
-        with suppress(OSError):
-            os.unlink(self.entry_path(name), dir_fd=self.handle)
-
-
-def code_file_name(*dependencies: str) -> str:
-    """Return the file name for code with these dependencies, a hash of them."""
-    return _DIGEST("\0".join(dependencies).encode()).hexdigest()[:40] + ".o"
-
-
-def load_code(folder: Path | None, name: str) -> bytes | None:
-    """Load the code in a file; None if there is no file that can be trusted."""
-    if folder is None:
-        return None
-    try:
-        with _open_folder(folder) as open_folder:
-            # Not to be waited for, should it be a pipe.
-            handle = open_folder.open(name, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-            with open(handle, "rb") as file:
-                _check_private(handle, stat.S_ISREG)
-                content = file.read(_MAX_FILE_NBYTES + 1)
-    except OSError:
-        return None
-    size = _DIGEST().digest_size
-    digest, code = content[:size], content[size:]
-    return code if code and _DIGEST(code).digest() == digest else None
-
-
-def save_code(folder: Path | None, name: str, code: bytes) -> bool:
-    """Save code for later processes. Returns False if it cannot be written."""
-    if folder is None:
-        return False
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _open_folder(folder) as open_folder:
-            _write_atomically(open_folder, name, _DIGEST(code).digest() + code)
-            _remove_oldest(open_folder)
-    except OSError:
-        return False
-    return True
-
-
-@contextmanager
-def _open_folder(folder: Path) -> Iterator[_Folder]:
-    """Open the private cache folder. Errors  OSError if another user owns it or it does
-    not exist.
-    """
-    if not _HAS_OWNERS:
-        yield _Folder(None, folder)
-        return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _O_NOFOLLOW)
-    try:
-        _check_private(handle, stat.S_ISDIR)
-        yield _Folder(handle, folder)
-    finally:
-        os.close(handle)
-
-
-def _check_private(handle: int, is_kind: Callable[[int], bool]) -> None:
-    """Reject a file or folder of the wrong kind, owned by another user or writable by
-    others.
-    """
-    status = os.fstat(handle)
-    is_private = not _HAS_OWNERS or (
-        status.st_uid == os.getuid() and not status.st_mode & 0o022
-    )
-    if not is_kind(status.st_mode) or not is_private:
-        raise PermissionError(
-            "the cache must belong to this user and not be writable by others"
-        )
-
-
-def _write_atomically(folder: _Folder, name: str, content: bytes) -> None:
-    temporary = f".rlxweb-{os.urandom(6).hex()}.o"
-    handle = folder.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-        os.replace(
-            folder.entry_path(temporary),
-            folder.entry_path(name),
-            src_dir_fd=folder.handle,
-            dst_dir_fd=folder.handle,
-        )
-    except BaseException:
-        folder.remove(temporary)
-        raise
-
-
-def _remove_oldest(folder: _Folder) -> None:
-    target = folder.path if folder.handle is None else folder.handle
-    with suppress(OSError), os.scandir(target) as entries:
-        files = [entry for entry in entries if entry.name.endswith(".o")]
-        if len(files) > MAX_FILES:
-            files.sort(key=lambda entry: entry.stat(follow_symlinks=False).st_mtime)
-            for entry in files[: len(files) - MAX_FILES]:
-                folder.remove(entry.name)
-
-
-# --- Cached compilation: machine code is loaded from the disk cache or compiled in
-# this process, as the JIT mode allows
+COMPILE_AFTER_S: Final = 0.02
+"""Fallback time after which a kernel is compiled: a fifth of what compiling one takes.
+"""
+NOT_COMPILED: Final = "its kernel is not compiled yet"
+COMPILING: Final = "its kernel is being compiled"
+MAX_KERNELS: Final = 512
+"""Kernels of one kind that a process keeps; as many of all kinds are kept on disk."""
+MAX_KERNEL_NBYTES: Final = 64 << 20
+"""Limit on the bytes of the kernels' code and tables."""
+KERNEL_CODE_NBYTES: Final = 80_000
+"""Memory of a kernel without its tables: 10 to 30 KB of code, and LLVM's records."""
+_MAX_NOTES: Final = 4096
+"""Limit on the remembered compile failures, and on the kernels whose fallback time is
+tracked.
+"""
 
 
 def kernel_folder() -> Path | None:
@@ -178,43 +73,6 @@ def compile_cached(text: str) -> llvm_compiler.LoadedCode:
         code = llvm_compiler.compile_object(text)
         save_code(kernel_folder(), name, code)
     return llvm_compiler.LoadedCode(code)
-
-
-# --- Background JIT cache: a kernel is compiled on a thread of its own once it has
-# proved worth compiling
-#
-# A caller asks `get_kernel`, computes by other means while it answers None, and
-# reports the time that took to `record_fallback_time`. Once a kernel's time reaches
-# COMPILE_AFTER_S, a background thread loads it from disk or compiles it, and tries it
-# on a small case. Nothing waits for it unless asked to (RLX_FAST=wait). A kernel that
-# fails is not tried again; the reason is kept.
-#
-# The thread ends with the work that there is, so an interpreter that ends waits for
-# one kernel at most. A forked child has no such thread and compiles its own kernels;
-# if its fork could not wait for LLVM (`llvm_compiler.llvm_calls`) it uses those that
-# were there.
-#
-# Kernels are bounded in number and size, and the least recently used are dropped.
-# Their code is unloaded when no caller holds them any more. One that is wanted again
-# is read from disk.
-
-K = TypeVar("K")
-
-COMPILE_AFTER_S: Final = 0.02
-"""Fallback time after which a kernel is compiled: a fifth of what compiling one takes.
-"""
-NOT_COMPILED: Final = "its kernel is not compiled yet"
-COMPILING: Final = "its kernel is being compiled"
-MAX_KERNELS: Final = 512
-"""Kernels of one kind that a process keeps; as many of all kinds are kept on disk."""
-MAX_KERNEL_NBYTES: Final = 64 << 20
-"""Limit on the bytes of the kernels' code and tables."""
-KERNEL_CODE_NBYTES: Final = 80_000
-"""Memory of a kernel without its tables: 10 to 30 KB of code, and LLVM's records."""
-_MAX_NOTES: Final = 4096
-"""Limit on the remembered compile failures, and on the kernels whose fallback time is
-tracked.
-"""
 
 
 class JitCache(Generic[K]):

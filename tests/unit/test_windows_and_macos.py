@@ -369,7 +369,7 @@ def test_code_store_on_windows_uses_binary_mode_and_full_paths(
         return os.open(path, flags & ~O_BINARY, mode)
 
     store = load_for_platform(
-        "rlxweb.codegen.jit_cache", "win32", os={"open": open_recorded}
+        "rlxweb.codegen.code_disk_cache", "win32", os={"open": open_recorded}
     )
     tmp_path.chmod(0o777)
     assert store.save_code(tmp_path, "name.o", b"code\r\n\x1a")
