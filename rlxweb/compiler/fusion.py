@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlxweb.compiler.rewrites import composition, rewrite_graph
+from rlxweb.compiler.rewrites import rewrite_graph
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DeviceError, RlxError
 from rlxweb.cost.decision import Decision
@@ -211,7 +211,7 @@ def _toggle_fusion(graph: Graph, site: FusionSite) -> Graph:
     """
     new_ids: dict[int, int] = {}
     fused, site_node = site.fused, site.node
-    parts = composition(fused) if site.is_fused else None
+    parts = fused.decomposition if site.is_fused else None
 
     def rewrite(out: Graph, node: Node, operands: tuple[int, ...]) -> int:
         if node.id != site_node.id or (site.is_fused and parts is None):

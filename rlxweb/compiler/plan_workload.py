@@ -73,7 +73,7 @@ def step_items(plan: Plan, target: Target) -> tuple[WorkItem | None, ...]:
 
 def _array_library_items(plan: Plan) -> tuple[WorkItem, ...]:
     """Return the items of an array library such as NumPy: a region node by node, an op
-    by its composition.
+    by its decomposition.
     """
     graph = plan.graph
     layouts = _value_layouts(plan)

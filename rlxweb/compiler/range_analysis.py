@@ -2,8 +2,8 @@
 ops.
 
 Constants say it themselves, inputs and params are told; from there on the `Bounds` of
-each op is asked. An op without one that is built of others is asked by its composition,
-and all that lies in there must fit too. Names no op.
+each op is asked. An op without one that is built of others is asked by its
+decomposition, and all that lies in there must fit too. Names no op.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rlxweb.compiler.rewrites import composition
 from rlxweb.core.bfloat16 import widen_bfloat16
 from rlxweb.core.errors import RlxError
 from rlxweb.ir.dtype import DType
@@ -106,14 +105,14 @@ class RangeAnalysis:
             return 0, 1
         if not has_limited_operand and dtype not in self.dtype_limits:
             return None
-        return self._composition_range(node, operand_ranges)
+        return self._decomposition_range(node, operand_ranges)
 
-    def _composition_range(
+    def _decomposition_range(
         self, node: Node, operand_ranges: Sequence[Interval]
     ) -> Interval | None:
-        """Return the range of a node's result by the composition of its op."""
+        """Return the range of a node's result by the decomposition of its op."""
         op = registry.get(node.op)
-        parts = None if isinstance(op.lower, Kernel) else composition(op)
+        parts = None if isinstance(op.lower, Kernel) else op.decomposition
         if parts is None or self.depth == _MAX_DEPTH:
             self._mark_unknown(node)
             return None

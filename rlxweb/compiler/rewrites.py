@@ -21,7 +21,7 @@ from rlxweb.core.message_text import Advice
 from rlxweb.cost.graph_work import node_signature
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node, attr_key
-from rlxweb.ir.lowering import Compose, HostOnly, decomposition
+from rlxweb.ir.lowering import HostOnly
 from rlxweb.ir.noop_elimination import simplify_node
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.reference_evaluation import evaluate_reference
@@ -99,7 +99,7 @@ def _traverse(
                 f"rewrite {node}",
                 f"the result is {result_type}",
                 f"expected {node.type}",
-                "correct the composition of the op",
+                "correct the decomposition of the op",
             )
     out.set_outputs([out.tensor(new_ids[i]) for i in graph.outputs])
     return out
@@ -231,8 +231,8 @@ def _is_demotable_constant(node: Node, target: Target) -> bool:
 def _is_unsupported(
     target: Target, signature: tuple[Op, Types, TensorType, Attrs]
 ) -> bool:
-    """Tell whether the device has neither a kernel nor a composition for a node."""
-    return not target.native(*signature) and composition(signature[0]) is None
+    """Tell whether the device has neither a kernel nor a decomposition for a node."""
+    return not target.native(*signature) and signature[0].decomposition is None
 
 
 def is_unsupported(graph: Graph, target: Target) -> bool:
@@ -264,24 +264,17 @@ def demote_unsupported_constants(graph: Graph, target: Target) -> Graph:
     return rewrite_graph(graph, demote_constants_rule(target), target=target)
 
 
-def composition(op: Op) -> Compose | None:
-    """Return the composition that builds this op from others; None if its record has
-    none.
-    """
-    return decomposition(op.lower)
-
-
 def decompose(graph: Graph, target: Target) -> Graph:
-    """Replace ops the target does not run natively by their compositions.
+    """Replace ops the target does not run natively by their decompositions.
 
-    Errors   Unsupported when such an op has no composition.
+    Errors   Unsupported when such an op has no decomposition.
     """
 
     def expand(out: Graph, node: Node, operands: tuple[int, ...]) -> int | None:
         if node.id not in unsupported_ids:
             return None
         op = registry.get(node.op)
-        parts = composition(op)
+        parts = op.decomposition
         if parts is not None:
             result: Tensor = parts.build(out, node.attrs, *map(out.tensor, operands))
             return result.id
@@ -290,8 +283,8 @@ def decompose(graph: Graph, target: Target) -> Graph:
             error.doing = f"{node} on {target.name} ({error.doing})"
             raise error
         why = (
-            "the device cannot run this op, and no composition of other ops is defined "
-            "for it"
+            "the device cannot run this op, and no decomposition into other ops is "
+            "defined for it"
         )
         if isinstance(op.lower, HostOnly):
             why = op.lower.reason
@@ -309,7 +302,7 @@ def decompose(graph: Graph, target: Target) -> Graph:
         graph = rewrite_graph(graph, expand, target=target)
     raise Unsupported(
         f"graph '{graph.name}' on {target.name}",
-        "the composition of an op still contains unsupported ops",
+        "the decomposition of an op still contains unsupported ops",
         f"at most {MAX_ROUNDS} rounds of decomposition are allowed",
-        "check the composition of each custom op of the graph",
+        "check the decomposition of each custom op of the graph",
     )

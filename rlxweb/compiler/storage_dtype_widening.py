@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlxweb.compiler.rewrites import MAX_ROUNDS, composition
+from rlxweb.compiler.rewrites import MAX_ROUNDS
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DTypeError, RlxError
 from rlxweb.ir.dtype import DType, cast_array
@@ -109,7 +109,7 @@ def _decompose_unwidenable(graph: Graph, small: frozenset[DType]) -> Graph:
         for node in graph.nodes():
             operands = [tensors[i] for i in node.inputs]
             parts = (
-                composition(registry.get(node.op)) if node.id in unwidenable else None
+                registry.get(node.op).decomposition if node.id in unwidenable else None
             )
             if node.id not in unwidenable:
                 tensors[node.id] = out.copied(node, operands)
@@ -120,7 +120,7 @@ def _decompose_unwidenable(graph: Graph, small: frozenset[DType]) -> Graph:
         out.set_outputs([tensors[i] for i in graph.outputs])
         graph = out
     raise AssertionError(
-        f"the composition of an op of '{graph.name}' still has small dtypes"
+        f"the decomposition of an op of '{graph.name}' still has small dtypes"
     )
 
 

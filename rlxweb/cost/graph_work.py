@@ -1,7 +1,7 @@
 """Work items of a graph's nodes: the kind and size of each, by the op's own record.
 
-An op that a device cannot be asked about as a whole is the items of its composition, so
-that attention costs what its products and its softmax cost.
+An op that a device cannot be asked about as a whole is the items of its decomposition,
+so that attention costs what its products and its softmax cost.
 """
 
 from __future__ import annotations
@@ -89,9 +89,9 @@ def node_items(graph: OpGraph, node: Node) -> tuple[WorkItem, ...]:
         return (node_item(graph, node),)
     try:
         key = tuple(sorted(attrs.items()))
-        return _cached_composition_items(op, inputs, key, registry.revision)
+        return _cached_decomposition_items(op, inputs, key, registry.revision)
     except TypeError:  # an attribute of a custom op that cannot be looked up
-        return _composition_items(op, inputs, attrs)
+        return _decomposition_items(op, inputs, attrs)
 
 
 def _launch_item(graph: OpGraph, node: Node) -> WorkItem:
@@ -105,13 +105,13 @@ def _launch_item(graph: OpGraph, node: Node) -> WorkItem:
 
 
 @lru_cache(maxsize=512)
-def _cached_composition_items(
+def _cached_decomposition_items(
     op: Op, inputs: Types, attrs: tuple[tuple[str, Any], ...], changes: int
 ) -> tuple[WorkItem, ...]:
-    return _composition_items(op, inputs, dict(attrs))
+    return _decomposition_items(op, inputs, dict(attrs))
 
 
-def _composition_items(
+def _decomposition_items(
     op: Op, inputs: Types, attrs: Mapping[str, Any]
 ) -> tuple[WorkItem, ...]:
     assert isinstance(op.lower, Compose)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from rlxweb.core.errors import DTypeError, GradientRefused, GraphError, ShapeError
 from rlxweb.ir.derivative import VjpContext, sum_to_shape
-from rlxweb.ir.lowering import decomposition
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.shape_arithmetic import format_shape
 from rlxweb.ir.tensor import Tensor
@@ -210,7 +209,7 @@ class _BackwardPass:
         needs_grad: tuple[bool, ...],
     ) -> list[Tensor | None]:
         """Return the operands' gradients by differentiating the op's decomposition."""
-        decomposed = decomposition(op.lower)
+        decomposed = op.decomposition
         if decomposed is None:
             path = self._path_text(list(self._path_to(node.id)))
             raise GradientRefused(

@@ -291,10 +291,3 @@ class Kernel:
 
 
 Lowering = Expr | View | Compose | Kernel | Leaf | ConcatLowering | HostOnly
-
-
-def decomposition(lower: Lowering) -> Compose | None:
-    """Return the decomposition of an op with this lowering, or None if it has none."""
-    if isinstance(lower, Compose):
-        return lower
-    return lower.fallback if isinstance(lower, Kernel) else None

@@ -1,7 +1,7 @@
 """No-op elimination: nodes that change nothing, and chains of one op that equal a
 single node.
 
-Exporters and compositions write many: a cast to the dtype there is, a reshape of a
+Exporters and decompositions write many: a cast to the dtype there is, a reshape of a
 reshape, axes turned and turned back. Which ops have such cases is said on their
 records; none is named here.
 """

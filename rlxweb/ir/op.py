@@ -20,7 +20,7 @@ from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.attribute import Attr as Attr
 from rlxweb.ir.derivative import VjpRule
 from rlxweb.ir.dtype import DType, as_dtype
-from rlxweb.ir.lowering import Kernel, KernelPlan, Lowering
+from rlxweb.ir.lowering import Compose, Kernel, KernelPlan, Lowering
 from rlxweb.ir.sample import Sample
 from rlxweb.ir.shape_arithmetic import (
     Shape,
@@ -176,12 +176,12 @@ class Op:
     work       which measured kind of work it is and how much, or its own name and the
                cells and bytes it touches; None: its operands and its result say
     range_rule  how far its values can lie; None: as its operands' where it moves them
-                or lays them side by side, as a composition's, or anything
+                or lays them side by side, as a decomposition's, or anything
     fused_from (outer, inner): this op is outer(inner(…)) with the attributes of both
     tolerance  against NumPy in float64, for float results; integers are exact
     samples    cases that every backend must get right
     calibration_cases  sizes, small to large, that a calibration times; left out for ops
-                       whose price follows from `work` or a composition
+                       whose price follows from `work` or a decomposition
     onnx       names of the ONNX ops that are exactly this one: the same operands in the
                same order, attributes of the same names; written under the first
     is_noop    (input types, output type, attrs) → is it its first operand then?
@@ -278,6 +278,14 @@ class Op:
             if dtype is result_type.dtype
             else replace(result_type, dtype=dtype)
         )
+
+    @property
+    def decomposition(self) -> Compose | None:
+        """Rule that builds the op from others; None if its record has none."""
+        lower = self.lower
+        if isinstance(lower, Compose):
+            return lower
+        return lower.fallback if isinstance(lower, Kernel) else None
 
     def kernel_plan(
         self, inputs: Types, out: TensorType, attrs: Attrs

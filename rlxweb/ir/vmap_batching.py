@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlxweb.core.errors import Unsupported
-from rlxweb.ir.lowering import Compose, decomposition
+from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.shape_arithmetic import Shape, normalize_axis
 from rlxweb.ir.tensor import Tensor
@@ -235,7 +235,7 @@ def _batch_node(
     rule = batch_rule(op)
     if rule is not None:
         return rule(ctx)
-    compose = decomposition(op.lower)
+    compose = op.decomposition
     if compose is not None:
         return _batch_decomposition(compose, node, ctx)
     return batch_in_loop(ctx)

@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.compiler.rewrites import composition, rewrite_graph
+from rlxweb.compiler.rewrites import rewrite_graph
 from rlxweb.core.atomic_file import open_output
 from rlxweb.core.errors import InputError, Unsupported, shown
 from rlxweb.ir.array_validation import coerce_to_type, unknown_name_error
@@ -105,7 +105,7 @@ def _lower_to_exportable(graph: Graph, opset: int, context: str) -> Graph:
     """
 
     def rewrite(out: Graph, node: Node, operands: tuple[int, ...]) -> int | None:
-        expansion = composition(registry.get(node.op))
+        expansion = registry.get(node.op).decomposition
         if node.id not in unsupported or expansion is None:
             return None
         result: Tensor = expansion.build(out, node.attrs, *map(out.tensor, operands))
@@ -117,7 +117,7 @@ def _lower_to_exportable(graph: Graph, opset: int, context: str) -> Graph:
             n.id: n.op for n in graph.nodes() if not _is_exportable(builder, n)
         }
         decomposable = {
-            op for op in unsupported.values() if composition(registry.get(op))
+            op for op in unsupported.values() if registry.get(op).decomposition
         }
         if not decomposable:
             break

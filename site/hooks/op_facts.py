@@ -15,7 +15,6 @@ from pathlib import Path
 
 from rlxweb.codegen.elementwise_wgsl import substitute_expression
 from rlxweb.codegen.wgsl_module import STORAGE_TYPES
-from rlxweb.compiler.rewrites import composition
 from rlxweb.engines.reference_comparison import single_op_graph
 from rlxweb.engines.webgpu.kernel_selection import Hardware, KernelSelector
 from rlxweb.errors import RlxError
@@ -201,7 +200,7 @@ def _shader_files() -> Mapping[str, str]:
 
 def composed_from(op: Op) -> tuple[str, ...]:
     """Return the ops that a composed op is built from, without leaves."""
-    compose_rule = composition(op)
+    compose_rule = op.decomposition
     if compose_rule is None:
         return ()
     op_names: dict[str, None] = {}
@@ -211,7 +210,7 @@ def composed_from(op: Op) -> tuple[str, ...]:
         try:
             result: Tensor = compose_rule.build(g, case.attrs, *xs)
         except RlxError:
-            continue  # a composition may be for some operands only
+            continue  # a decomposition may be for some operands only
         op_names |= {n.op: None for n in result.graph.nodes()}
     # a long op may be cut into shorter ones of its own kind
     op_names.pop(op.name, None)

@@ -242,7 +242,7 @@ def _gpu_section(op: Op) -> str:
         "View": _view_text,
         "ConcatLowering": _concat_text,
         "Kernel": _kernel_text,
-        "Compose": _composition_text,
+        "Compose": _decomposition_text,
     }.get(op_facts.lowering_name(op))
     if write is None:
         return ""
@@ -295,7 +295,7 @@ def _kernel_text(op: Op) -> list[str]:
     return paragraphs + _shader_listings(variants)
 
 
-def _composition_text(op: Op) -> list[str]:
+def _decomposition_text(op: Op) -> list[str]:
     paragraphs = []
     variants = op_facts.gpu_variants(op)
     if variants:

@@ -17,7 +17,6 @@ import numpy as np
 import rlxweb as rlx
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import infer_type
-from rlxweb.ir.lowering import decomposition
 from rlxweb.ir.op import Op, TensorType
 from rlxweb.ir.sample import Sample
 from rlxweb.ops.elementwise.parametric_activation import SELU_ALPHA, SELU_GAMMA
@@ -48,7 +47,7 @@ def is_differentiable(op: Op) -> bool:
     floats = any(
         operand.dtype.is_float for sample in op.samples for operand in sample.inputs
     )
-    return floats and (op.vjp is not None or decomposition(op.lower) is not None)
+    return floats and (op.vjp is not None or op.decomposition is not None)
 
 
 # --- functions of elements ------------------------------------------------------------

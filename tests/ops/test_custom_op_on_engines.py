@@ -1,8 +1,8 @@
 """Test that an op registered in one statement has shape checking, NumPy, WGSL and
 agreement.
 
-The three ways of saying it: an expression, a composition, a kernel with its source. The
-tests below are the ones every op of the vocabulary gets; nothing else was edited.
+The three ways of saying it: an expression, a decomposition, a kernel with its source.
+The tests below are the ones every op of the vocabulary gets; nothing else was edited.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def squash_plan(
 
 LOWERINGS = {
     "expression": Expr("x / (F(1) + F({slope}) * abs(x))"),
-    "composition": Compose(lambda g, attrs, x: x / (abs(x) * attrs["slope"] + 1.0)),
+    "decomposition": Compose(lambda g, attrs, x: x / (abs(x) * attrs["slope"] + 1.0)),
     "kernel": Kernel(squash_plan),  # type: ignore[arg-type]
 }
 

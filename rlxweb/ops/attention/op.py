@@ -4,7 +4,7 @@ Order of the scores: q · k, scale, softcap, bias, then the mask (a masked score
 so a row with every key masked averages all values). Query positions are absolute: the
 last query stands at the last key, unless an offset says at which key the first one
 stands. Fewer key heads than query heads share keys in equal groups. Owns no shader; the
-reference is written apart from the composition.
+reference is written apart from the decomposition.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ wide heads, each with a part of it). Keys and values pass through workgroup memo
 softmax is kept running: the highest score so far, the sum of the weights below it and
 the weighted values, scaled down whenever a higher score comes (Milakov and Gimelshein,
 "Online normalizer calculation for softmax", 2018). Masked keys score -1e9 as in the
-composition, so a row with nothing but them averages all values. Computed in f32.
+decomposition, so a row with nothing but them averages all values. Computed in f32.
 
 Of a causal or sliding mask a workgroup takes the tiles first that one of its queries
 sees. What is left weighs nothing, unless a row sees no key, or none that scores more

@@ -5,7 +5,7 @@ in_place_passes  unrolled Stockham passes through global memory: rows too long f
 
 Each is a `SmoothTransform` of `rlxweb.ops.fft.wgsl`, so real rows, inverses and
 Bluestein's lengths come with it. A plan is None when the row does not suit; the
-declared plan, and after it the composition, then serve.
+declared plan, and after it the decomposition, then serve.
 """
 
 from __future__ import annotations

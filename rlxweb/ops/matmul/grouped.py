@@ -56,7 +56,7 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
 def _kernel_plan(inputs: Types, out: TensorType, attrs: Attrs) -> KernelPlan | None:
     (count, k, n), m = inputs[1].shape, out.shape[0]
     if not k or not count:
-        return None  # nothing to sum: the composition gives zeros
+        return None  # nothing to sum: the decomposition gives zeros
     dispatch = KernelDispatch(
         "grouped_matmul",
         axes=(

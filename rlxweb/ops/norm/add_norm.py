@@ -2,7 +2,7 @@
 
 Both are wanted: the norm goes into the next block, the sum around it. One value holds
 them, so that a GPU makes them in one kernel (`wgsl_add_norm.py`); the
-composition is an addition and a norm.
+decomposition is an addition and a norm.
 """
 
 from __future__ import annotations

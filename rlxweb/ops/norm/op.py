@@ -2,7 +2,7 @@
 
 Lines are never cut; any axis works without a transpose, since a shader walks a line by
 its stride. f16 is computed in f32. Where a line does not fit a device's bindings, or a
-device lacks the bindings, the compositions below take over. No device is known here.
+device lacks the bindings, the decompositions below take over. No device is known here.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def plan_recurrent_steps(
     buffers.
 
     None for a GRU whose second product waits for the first, and for other types than
-    f32: the composition takes them.
+    f32: the decomposition takes them.
     """
     net = recurrent_network(kind, inputs, attrs)
     if out.dtype is not DType.F32 or (kind == "gru" and not net.reset_after_product):

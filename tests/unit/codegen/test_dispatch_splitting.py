@@ -307,6 +307,6 @@ MANY_WORKGROUPS = KernelDispatch(
 def test_a_whole_axis_over_a_limit_is_refused_with_both_numbers(
     dispatch: KernelDispatch, limits: Limits, words: str
 ) -> None:
-    """A whole axis cannot be split, so the op's composition must be used."""
+    """A whole axis cannot be split, so the op's decomposition must be used."""
     with pytest.raises(LimitExceeded, match=words):
         list(make_splitter(dispatch, limits).chunks())

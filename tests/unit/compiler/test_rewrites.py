@@ -212,7 +212,7 @@ def test_supported_composed_op_is_not_decomposed(composed_ops: None) -> None:
 def test_endless_decomposition_is_stopped(composed_ops: None) -> None:
     """The error states the number of rounds and where to look."""
     graph = build_graph(lambda g, x: g.apply("endless_for_test", x), (3,))
-    with pytest.raises(Unsupported, match=rf"{MAX_ROUNDS} rounds .*; check the comp"):
+    with pytest.raises(Unsupported, match=rf"{MAX_ROUNDS} rounds .*; check the decomp"):
         decompose(graph, target(runs_only_exp))
 
 

@@ -1,4 +1,4 @@
-"""Predicted time of single steps: compositions, single ops, strided operands."""
+"""Predicted time of single steps: decompositions, single ops, strided operands."""
 
 from __future__ import annotations
 

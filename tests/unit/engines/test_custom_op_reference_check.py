@@ -52,7 +52,7 @@ WRONG_WGSL: dict[str, tuple[dict[str, Any], tuple[int, ...], str]] = {
         (2, 5),
         r"\[2, 5\] float32",
     ),
-    "in a composition": (
+    "in a decomposition": (
         {"wgsl": Compose(lambda g, attrs, x: x * 2.0 + 0.5)},
         (3, 7),
         r"\[3, 7\] float32",

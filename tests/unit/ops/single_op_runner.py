@@ -1,4 +1,4 @@
-"""One op in a graph of its own: built, run by its reference, run by its composition."""
+"""One op in a graph of its own: built, run by its reference or by its decomposition."""
 
 from __future__ import annotations
 
@@ -58,19 +58,17 @@ def op_kernel_plan(
     return plan
 
 
-def op_composition(op: str) -> Compose:
-    """Return the composition that replaces the op where it has no kernel."""
-    lower = registry.get(op).lower
-    if isinstance(lower, Kernel):
-        lower = lower.fallback
-    assert isinstance(lower, Compose)
-    return lower
+def op_decomposition(op: str) -> Compose:
+    """Return the decomposition that replaces the op where it has no kernel."""
+    decomposition = registry.get(op).decomposition
+    assert decomposition is not None
+    return decomposition
 
 
-def run_composition(op: str, *arrays: Array, **attrs: Any) -> Array:
-    """Run the op's composition, evaluated op by op."""
+def run_decomposition(op: str, *arrays: Array, **attrs: Any) -> Array:
+    """Run the op's decomposition, evaluated op by op."""
     g = Graph(op)
     xs = add_inputs(g, *arrays)
     checked_attrs = registry.get(op).check_attrs(attrs)
-    g.set_outputs([op_composition(op).build(g, checked_attrs, *xs)])
+    g.set_outputs([op_decomposition(op).build(g, checked_attrs, *xs)])
     return np.asarray(evaluate(g, named_feeds(arrays))[0])

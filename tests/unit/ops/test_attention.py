@@ -1,4 +1,4 @@
-"""Attention: reference and composition against plain loops, layouts, refusals."""
+"""Attention: reference and decomposition against plain loops, layouts, refusals."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ir.shape_arithmetic import Shape
 from tests.engines_under_test import Array
-from tests.unit.ops.single_op_runner import build_op, op_composition, run, tensor_types
-from tests.unit.ops.single_op_runner import run_composition as by_composition
+from tests.unit.ops.single_op_runner import (
+    build_op,
+    op_decomposition,
+    run,
+    tensor_types,
+)
+from tests.unit.ops.single_op_runner import run_decomposition as by_decomposition
 
 B, H, SQ, SK, D = 2, 4, 3, 5, 6
 
@@ -69,7 +74,7 @@ def reference_attention(arrays: list[Array], **attrs: Any) -> Array:
 
 
 def composed_attention(arrays: list[Array], **attrs: Any) -> Array:
-    return by_composition("attention", *arrays, **HEADS, **attrs)
+    return by_decomposition("attention", *arrays, **HEADS, **attrs)
 
 
 MASKS: dict[str, tuple[dict[str, Any], Array | None]] = {
@@ -110,7 +115,7 @@ SCORES: list[dict[str, Any]] = [{}, {"score_scale": 0.3}, {"softcap": 1.2}]
 def test_attention_matches_loops(
     kind: str, scores: dict[str, Any], key_heads: int
 ) -> None:
-    """Reference and composition match the loops for every mask, scale, cap and head
+    """Reference and decomposition match the loops for every mask, scale, cap and head
     sharing.
     """
     mask_attrs, mask = MASKS[kind]
@@ -196,7 +201,7 @@ def test_no_constant_grows_with_queries_times_keys() -> None:
     q, k = g.input("q", (1, 1, 50, 4)), g.input("k", (1, 1, 70, 4))
     attrs = {"num_heads": 1, "head_dim": 4, "mask_kind": "sliding_window", "window": 3}
     checked_attrs = registry.get("attention").check_attrs(attrs)
-    op_composition("attention").build(g, checked_attrs, q, k, k)
+    op_decomposition("attention").build(g, checked_attrs, q, k, k)
     sizes = [n.type.numel for n in g.nodes() if n.op == "constant"]
     assert max(sizes) == 70
 

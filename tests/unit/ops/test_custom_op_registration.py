@@ -75,7 +75,7 @@ def test_an_expression_runs_on_an_adapter(adapter: AdapterRequest) -> None:
 
 
 @pytest.mark.requires_wgpu
-def test_a_composition_runs_on_an_adapter(adapter: AdapterRequest) -> None:
+def test_a_decomposition_runs_on_an_adapter(adapter: AdapterRequest) -> None:
     """An op built from others needs no WGSL."""
 
     def build(g: Graph, attrs: Any, x: Any) -> Any:

@@ -17,7 +17,7 @@ from rlxweb.ir.op import registry
 from rlxweb.ops.fft import by_matmul as compose
 from rlxweb.rlx import Graph as RlxGraph
 from tests.engines_under_test import Array, engine
-from tests.unit.ops.single_op_runner import build_op, run, run_composition
+from tests.unit.ops.single_op_runner import build_op, run, run_decomposition
 
 NORMS = ("backward", "ortho", "forward")
 ALLOWED = ("allowed: backward", *NORMS[1:], "none")
@@ -208,8 +208,8 @@ def test_stft_puts_frames_first() -> None:
     np.testing.assert_allclose(got[2, 1], to_block(np.fft.rfft(x[1, 16:32])))
 
 
-def check_composition(op: str, x: Array, atol: float, **attrs: Any) -> None:
-    got = run_composition(op, x, **attrs)
+def check_decomposition(op: str, x: Array, atol: float, **attrs: Any) -> None:
+    got = run_decomposition(op, x, **attrs)
     np.testing.assert_allclose(got, run(op, x, **attrs), atol=atol)
 
 
@@ -220,9 +220,9 @@ def test_matrix_products_compose_any_transform(n: int) -> None:
     real = draw_array(2, n)
     half = draw_array(2, 2 * (n // 2 + 1))
     for inverse in (False, True):
-        check_composition("fft", block, 1e-12, inverse=inverse, norm="ortho")
-    check_composition("rfft", real, 1e-12, norm="forward")
-    check_composition("irfft", half, 1e-10, n=n, norm="none")
+        check_decomposition("fft", block, 1e-12, inverse=inverse, norm="ortho")
+    check_decomposition("rfft", real, 1e-12, norm="forward")
+    check_decomposition("irfft", half, 1e-10, n=n, norm="none")
 
 
 def test_matrices_stay_small() -> None:

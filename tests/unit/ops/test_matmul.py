@@ -20,9 +20,9 @@ from rlxweb.ops.matmul.op import ACTIVATIONS, plan_matmul
 from tests.engines_under_test import Array
 from tests.unit.ops.single_op_runner import (
     build_op,
-    op_composition,
+    op_decomposition,
     run,
-    run_composition,
+    run_decomposition,
     tensor_types,
 )
 
@@ -231,13 +231,13 @@ def test_half_precision_is_summed_in_single() -> None:
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
 def test_the_fused_layer_is_its_parts(activation: str | None) -> None:
-    """The fused layer is activation(x · w + bias), by reference and by composition."""
+    """The fused layer is activation(x · w + bias), by reference and decomposition."""
     rng = np.random.default_rng(1)
     x, w, b = (rng.standard_normal(s) for s in ((5, 7), (7, 3), (3,)))
     want = np.einsum("mk,kn->mn", x, w) + b
     if activation is not None:
         want = registry.get(activation).reference(np, {}, want)
-    for method in (run, run_composition):
+    for method in (run, run_decomposition):
         got = method("fused_matmul_bias_act", x, w, b, activation=activation)
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
 
@@ -246,7 +246,7 @@ def test_the_fused_layer_lowers_to_its_parts() -> None:
     """The fused layer is the product, the sum and the activation, nothing else."""
     g = Graph()
     tensors = (g.input("x", (5, 7)), g.input("w", (7, 3)), g.input("b", (3,)))
-    op_composition("fused_matmul_bias_act").build(g, {"activation": "silu"}, *tensors)
+    op_decomposition("fused_matmul_bias_act").build(g, {"activation": "silu"}, *tensors)
     assert [n.op for n in g.nodes()[3:]] == ["matmul", "add", "silu"]
 
 

@@ -1,5 +1,5 @@
 """Softmax and norms: values on any axis, refusals, strides of the kernel plan,
-compositions.
+decompositions.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rlxweb.ir.shape_arithmetic import Shape
 from tests.engines_under_test import Array
 from tests.unit.ops.single_op_runner import (
     build_op,
-    op_composition,
+    op_decomposition,
     op_kernel_plan,
     run,
-    run_composition,
+    run_decomposition,
     tensor_types,
 )
 
@@ -59,24 +59,24 @@ def op_attrs(name: str, axis: int, eps: float = 1e-3) -> dict[str, Any]:
 def test_each_row_along_the_axis_is_normalised(
     name: str, shape: Shape, axis: int
 ) -> None:
-    """Rows are normalized by the formula, in the reference and the composition."""
+    """Rows are normalized by the formula, in the reference and the decomposition."""
     x, *scale = operands(name, shape, axis)
     gamma, beta = scale or (np.ones(1), np.zeros(1))
     want = np.apply_along_axis(
         lambda row: normalize_row(name, row, gamma, beta, 1e-3), axis, x
     )
-    for method in (run, run_composition):
+    for method in (run, run_decomposition):
         got = method(name, x, *scale, **op_attrs(name, axis))
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_float16_composition_computes_in_float32(name: str) -> None:
+def test_a_float16_decomposition_computes_in_float32(name: str) -> None:
     """f16 operands are cast once on the way in and once on the way out."""
     g = Graph()
     shapes = operand_shapes(name, (3, 5), 1)
     tensors = [g.input(f"x{k}", s, "f16") for k, s in enumerate(shapes)]
-    out = op_composition(name).build(g, op_attrs(name, 1), *tensors)
+    out = op_decomposition(name).build(g, op_attrs(name, 1), *tensors)
     assert out.dtype is DType.F16
     inside = [n for n in g.nodes() if n.op != "input" and n.id != out.id]
     assert {n.type.dtype for n in inside} == {DType.F32}

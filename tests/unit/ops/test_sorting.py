@@ -17,7 +17,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ops.sort.wgsl import SortLines, plan_sort
 from rlxweb.ops.sort.wgsl_merge_sort import BLOCK_SIZE, MergeSortPlanner
 from tests.engines_under_test import reference_outputs
-from tests.unit.ops.single_op_runner import build_op, run, run_composition
+from tests.unit.ops.single_op_runner import build_op, run, run_decomposition
 
 NAN = np.nan
 
@@ -42,7 +42,7 @@ def test_equal_values_stay_in_order_both_ways(
     np.testing.assert_array_equal(run("argsort", x, **attrs), want)
     sorted_ = np.take_along_axis(x, want, axis)
     np.testing.assert_array_equal(run("sort", x, **attrs), sorted_)
-    np.testing.assert_array_equal(run_composition("sort", x, **attrs), sorted_)
+    np.testing.assert_array_equal(run_decomposition("sort", x, **attrs), sorted_)
 
 
 @pytest.mark.parametrize("descending", [False, True])
@@ -80,7 +80,7 @@ def test_nonzero_matches_numpy_up_to_the_size(x: Any, size: int) -> None:
     want = np.full((x.ndim, size), -7)
     positions = np.array(np.nonzero(x))[:, :size]
     want[:, : positions.shape[1]] = positions
-    for method in (run, run_composition):
+    for method in (run, run_decomposition):
         got = method("nonzero", x, size=size, fill=-7)
         np.testing.assert_array_equal(got, want)
 

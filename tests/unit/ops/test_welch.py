@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError
 from tests.engines_under_test import Array
 from tests.numpy_welch_peaks_reference import rank_bins, reference_welch
-from tests.unit.ops.single_op_runner import build_op, run, run_composition
+from tests.unit.ops.single_op_runner import build_op, run, run_decomposition
 
 
 def make_signal(rows: int, width: int) -> Array:
@@ -52,7 +52,7 @@ def test_welch_power_matches_scipy(
         "scale": 1.0 / (fs * (window**2).sum()),
     }
     np.testing.assert_allclose(run("welch_power", x, window, **attrs), want, rtol=1e-9)
-    got = run_composition("welch_power", x, window, **attrs)
+    got = run_decomposition("welch_power", x, window, **attrs)
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-9 * want.max())
 
 
@@ -103,7 +103,7 @@ def test_row_peaks_are_the_peaks_of_the_power() -> None:
     power = run("welch_power", x, window, **attrs)
     want = run("power_peaks", power, k=6)
     np.testing.assert_array_equal(run("welch_row_peaks", x, window, k=6, **attrs), want)
-    got = run_composition("welch_row_peaks", x, window, k=6, **attrs)
+    got = run_decomposition("welch_row_peaks", x, window, k=6, **attrs)
     np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
@@ -123,7 +123,7 @@ def test_welch_peaks_matches_rlx(n: int) -> None:
         (order,) = rank_bins(power[None], 2)
         np.testing.assert_array_equal(got[b, ::2], order)
         np.testing.assert_allclose(got[b, 1::2], power[order])
-    composed_peaks = run_composition("welch_peaks", spectra, k=2, n_segments=segments)
+    composed_peaks = run_decomposition("welch_peaks", spectra, k=2, n_segments=segments)
     np.testing.assert_allclose(composed_peaks, got, rtol=1e-12)
 
 
