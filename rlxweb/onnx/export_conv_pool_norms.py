@@ -40,10 +40,14 @@ def _conv(builder: OnnxGraphBuilder, node: Node, x: str, weights: str) -> str:
 @register_exporter("conv_transpose")
 def _conv_transpose(builder: OnnxGraphBuilder, node: Node, x: str, weights: str) -> str:
     spatial_rank = node.type.rank - 2
-    attrs = window_attributes(node, spatial_rank)
-    output_padding = _expand_per_axis(node.attrs["output_padding"], spatial_rank, 0)
-    attrs |= {"group": node.attrs["groups"], "output_padding": output_padding}
-    return builder.add_node("ConvTranspose", x, weights, **attrs)
+    return builder.add_node(
+        "ConvTranspose",
+        x,
+        weights,
+        **window_attributes(node, spatial_rank),
+        group=node.attrs["groups"],
+        output_padding=_expand_per_axis(node.attrs["output_padding"], spatial_rank, 0),
+    )
 
 
 @register_exporter("max_pool")

@@ -8,8 +8,6 @@ strides and dilations exchanged.
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.conv.windows import (
@@ -133,8 +131,11 @@ def sum_pool_vjp(ctx: VjpContext) -> list[Tensor | None]:
     windows = pool_windows(tuple(ctx.x.shape), ctx.attrs)
     if 0 in ctx.grad.shape:
         return [zeros_with_dtype(ctx.grad, ctx.x.shape)]
-    pool_attrs: dict[str, Any] = {
-        "kernel": windows.kernel,
-        "dilations": windows.dilations,
-    }
-    return [ctx.g.apply("sum_pool", _dilate_and_pad(ctx.grad, windows), **pool_attrs)]
+    return [
+        ctx.g.apply(
+            "sum_pool",
+            _dilate_and_pad(ctx.grad, windows),
+            kernel=windows.kernel,
+            dilations=windows.dilations,
+        )
+    ]

@@ -7,7 +7,7 @@ meaning a name has. Nothing is computed here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -56,8 +56,9 @@ def pad(
     axes, before, after = (
         zip(*padded_axes, strict=True) if padded_axes else ((), (), ())
     )
-    attrs: dict[str, Any] = {"before": before, "after": after, "mode": mode}
-    return g.apply("pad", x, axes=axes, value=value, **attrs)
+    return g.apply(
+        "pad", x, axes=axes, before=before, after=after, mode=mode, value=value
+    )
 
 
 @graph_method
@@ -226,8 +227,9 @@ def scatter_elements(
         if a != scatter_axis and n < x.shape[a]
     ]
     if not shorter_axes or indices.rank != x.rank:
-        attrs: dict[str, Any] = {"axis": axis, "reduction": reduction}
-        return g.apply("scatter_elements", x, indices, values, **attrs)
+        return g.apply(
+            "scatter_elements", x, indices, values, axis=axis, reduction=reduction
+        )
     # Put into the part that is named, which takes its place before the rest.
     a, n = shorter_axes[0]
     part = g.apply("narrow", x, axis=a, start=0, length=n)
@@ -251,8 +253,9 @@ def scatter_nd(
     See `scatter_elements` for the reductions. As ONNX's ScatterND.
     Errors   IndexRefused when it is run; ShapeError, DTypeError.
     """
-    attrs: dict[str, Any] = {"batch_dims": batch_dims, "reduction": reduction}
-    return g.apply("scatter_nd", x, indices, values, **attrs)
+    return g.apply(
+        "scatter_nd", x, indices, values, batch_dims=batch_dims, reduction=reduction
+    )
 
 
 @graph_method

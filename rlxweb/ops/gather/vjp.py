@@ -7,7 +7,6 @@ One set of rules for both ways of naming places, by element and by tuples: `take
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from rlxweb.ir.derivative import VjpContext, VjpRule
 from rlxweb.ir.shape_arithmetic import normalize_axis
@@ -81,8 +80,14 @@ class _ScatterVjp:
 
     def scatter(self, reduction: str, x: Tensor, values: Tensor) -> Tensor:
         """Scatter values into a tensor at the scatter's indices with a reduction."""
-        attrs: dict[str, Any] = {**self._index_attrs, "reduction": reduction}
-        return self.g.apply(self._scatter_op, x, self.indices, values, **attrs)
+        return self.g.apply(
+            self._scatter_op,
+            x,
+            self.indices,
+            values,
+            reduction=reduction,
+            **self._index_attrs,
+        )
 
     def add_grads(self) -> tuple[Tensor, Tensor]:
         """Return the gradients of the operand and the values for reduction `add`."""

@@ -126,17 +126,22 @@ def windows(
     """
     with op_context("windows", x):
         window_sizes = as_integers(sizes, "a size")
-        window_steps = as_integers(steps, "a step")
-        window_dilations = as_integers(dilations, "a dilation")
-    window_axes = tuple(range(-len(window_sizes), 0)) if axes is None else axes
-    attrs: dict[str, Any] = {
-        name: values * len(window_sizes) if len(values) == 1 else values
-        for name, values in (
-            ("steps", window_steps),
-            ("dilations", window_dilations),
+        rank = len(window_sizes)
+        window_steps, window_dilations = (
+            values * rank if len(values) == 1 else values
+            for values in (
+                as_integers(steps, "a step"),
+                as_integers(dilations, "a dilation"),
+            )
         )
-    }
-    return g.apply("windows", x, axes=window_axes, sizes=window_sizes, **attrs)
+    return g.apply(
+        "windows",
+        x,
+        axes=tuple(range(-rank, 0)) if axes is None else axes,
+        sizes=window_sizes,
+        steps=window_steps,
+        dilations=window_dilations,
+    )
 
 
 @graph_method

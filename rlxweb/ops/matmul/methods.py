@@ -91,10 +91,16 @@ def diagonal(
     flat = g.apply("reshape", x, shape=(*x.shape[:-2], m * n))
     start = shift if shift >= 0 else -shift * n
     stop = start + count * (n + 1)
-    attrs: dict[str, Any] = {"axes": (len(other_axes),), "steps": (n + 1,)}
     if not count:
         start = stop = 0
-    return g.apply("slice", flat, starts=(start,), stops=(stop,), **attrs)
+    return g.apply(
+        "slice",
+        flat,
+        starts=(start,),
+        stops=(stop,),
+        axes=(len(other_axes),),
+        steps=(n + 1,),
+    )
 
 
 @graph_method

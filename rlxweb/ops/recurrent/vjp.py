@@ -318,8 +318,7 @@ class _DirectionVjp:
         """Run the linear recurrence against the network's direction in time."""
         g = self.g
         operands = g.stack(x, 2), g.stack(coefs, 2), self.weights, g.stack(start, 1)
-        attrs: dict[str, Any] = {"reverse": not self.reverse, "transposed": True}
-        return g.apply(OP_NAME, *operands, **attrs)
+        return g.apply(OP_NAME, *operands, reverse=not self.reverse, transposed=True)
 
     def _backpropagate(self) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """Return the parts of the new state, their gradients, and the gradient of the

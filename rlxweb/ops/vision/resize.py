@@ -176,12 +176,14 @@ def _build_nearest(
         split = g.reshape(x, (*leading, n, 1, *trailing))
         split = g.expand(split, (*leading, n, copies, *trailing))
         return g.reshape(split, (*leading, size, *trailing))
-    remap_attrs: dict[str, Any] = {
-        "axes": (axis,),
-        "sizes": (size,),
-        "places": tuple(positions.tolist()),
-    }
-    return g.apply("remap", x, value=attrs["extrapolation"], **remap_attrs)
+    return g.apply(
+        "remap",
+        x,
+        axes=(axis,),
+        sizes=(size,),
+        places=tuple(positions.tolist()),
+        value=attrs["extrapolation"],
+    )
 
 
 def _build_interpolation(

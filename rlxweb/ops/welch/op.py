@@ -284,10 +284,8 @@ def _power_peaks_vjp(ctx: VjpContext) -> list[Tensor | None]:
     peaks, grad = (g.reshape(value, (rows, k, 2)) for value in (ctx.out, ctx.grad))
     peak_bins = peaks[:, :, 0].cast(DType.I32)
     zeros = g.expand(g.constant(0, ctx.grad.dtype), (rows, bins))
-    scatter_attrs: dict[str, Any] = {"axis": 1, "reduction": "add"}
-    return [
-        g.apply("scatter_elements", zeros, peak_bins, grad[:, :, 1], **scatter_attrs)
-    ]
+    peak_grads = grad[:, :, 1]
+    return [g.scatter_elements(zeros, peak_bins, peak_grads, axis=1, reduction="add")]
 
 
 registry.register_all(
