@@ -31,8 +31,8 @@ FFT_SIZES = (64, 256, 1024, 4096)
 WELCH_SIZES = ((256, 2), (256, 8), (1024, 2), (1024, 8), (4096, 2))
 ROWS = 8
 TABLE_HEAD = (
-    "| kernel | way | shared-memory wavefronts a row | of conflicts | barriers | "
-    "registers |\n|---|---|---|---|---|---|"
+    "| work | kernel variant | shared-memory wavefronts a row | of conflicts | "
+    "barriers | registers |\n|---|---|---|---|---|---|"
 )
 
 
