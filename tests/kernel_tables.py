@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from rlxweb.ops.elementwise import cpu as elementwise
-from rlxweb.ops.fft import cpu as fft
+from rlxweb.ops.fft.cpu import numpy as fft
 from rlxweb.ops.gather import cpu as gather
 from rlxweb.ops.kernel_variant import COPY, KernelTable, KernelVariant, load_kernels
 from rlxweb.ops.layout import cpu as layout
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
 from rlxweb.ops.quantized import cpu as quantized
-from rlxweb.ops.recurrent import cpu_numpy as recurrent
-from rlxweb.ops.reduce import cpu_fast_sums
+from rlxweb.ops.recurrent.cpu import numpy as recurrent
+from rlxweb.ops.reduce.cpu import numpy as reduce
 from rlxweb.ops.sort import cpu as sort
 from rlxweb.ops.welch.cpu import numpy as welch
 
@@ -22,7 +22,7 @@ COPY_VARIANTS = WGSL_TABLE.for_op(COPY)
 WGSL_VARIANTS = tuple(v for v in WGSL_TABLE.variants if v.op != COPY)
 NUMPY_VARIANTS: tuple[KernelVariant, ...] = (
     *wasm_matmul.KERNELS,
-    *cpu_fast_sums.KERNELS,
+    *reduce.KERNELS,
     *recurrent.KERNELS,
     *elementwise.KERNELS,
     *layout.KERNELS,

@@ -4,7 +4,7 @@ and an arena.
 Addresses in the arena are told from its beginning, so that one record serves as many
 arenas as there are runs at the same time. Operands that no run changes are laid out
 once, however the products like them best. How an op becomes entries is in its family,
-its `cpu_program.py` or `cpu/program.py`.
+its `cpu/program.py`.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ from rlxweb.engines.protocol import CPU_ENGINE
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
-from rlxweb.ops.attention.cpu import attention_kernels, prefers_fused_attention
-from rlxweb.ops.attention.wasm import should_fuse_attention
+from rlxweb.ops.attention.cpu.native import attention_kernels, prefers_fused_attention
+from rlxweb.ops.attention.cpu.wasm import should_fuse_attention
 from rlxweb.ops.conv.cpu.native import conv_kernels
 from rlxweb.ops.conv.cpu.native_phase_split import phase_kernels
 from rlxweb.ops.kernel_variant import KernelVariant, load_kernels
@@ -54,9 +54,9 @@ from rlxweb.ops.matmul.cpu.native import matmul_kernels
 from rlxweb.ops.matmul.cpu.wasm_on_web_workers import (
     shared_region_cache,
 )
-from rlxweb.ops.norm.cpu import softmax_norm_kernels
-from rlxweb.ops.recurrent.cpu import recurrence_kernels
-from rlxweb.ops.reduce.cpu import reduction_kernels
+from rlxweb.ops.norm.cpu.native import softmax_norm_kernels
+from rlxweb.ops.recurrent.cpu.native import recurrence_kernels
+from rlxweb.ops.reduce.cpu.native import reduction_kernels
 
 _OP_KERNELS: Final = load_kernels("cpu")
 CPU_VARIANTS: Final = (*_OP_KERNELS, *float16_variants(_OP_KERNELS))

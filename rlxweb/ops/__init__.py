@@ -1,7 +1,8 @@
 """Built-in ops: one record per op, declared once, grouped in families.
 
-A family is a folder: `op.py` and its neighbours declare ops, `wgsl*.py` plan kernels
-for a GPU, `cpu*` and `llvm.py` are kernels for a processor, `vjp.py` has gradients.
+A family is a folder: `op.py` and its neighbours declare ops, `wgsl` plans kernels
+for a GPU and `cpu` has kernels for a processor, each a file or a folder of several,
+`vjp.py` has gradients; its docstring lists the files.
 Modules register their ops when they are loaded; `register_builtin_ops.py` loads all.
 Not done here: a thread that imports one of them while another loads all would wait for
 it.
@@ -24,7 +25,7 @@ OP_MODULES = (
     "elementwise.activation",
     "elementwise.unary_math",
     "elementwise.parametric_activation",
-    "elementwise.binary",
+    "elementwise.division",
     "elementwise.logic",
     "layout.op",
     "layout.identity",

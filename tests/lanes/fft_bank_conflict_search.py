@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 
 from rlxweb.core.limits import Limits
-from rlxweb.ops.fft.wgsl import plan_complex_fft
-from rlxweb.ops.fft.wgsl_cooperative import (
+from rlxweb.ops.fft.wgsl.cooperative import (
     MAX_RADIX,
     CooperativeFftLayout,
     fit_cooperative_fft,
 )
-from rlxweb.ops.fft.wgsl_cooperative_plans import cooperative_row_transform
+from rlxweb.ops.fft.wgsl.cooperative_plans import cooperative_row_transform
+from rlxweb.ops.fft.wgsl.plan import plan_complex_fft
 from tests.lanes.kernel_plan_interpreter import run_plan
 from tests.lanes.workgroup_access_tracking import WorkgroupCounts
 

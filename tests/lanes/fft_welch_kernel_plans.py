@@ -12,11 +12,11 @@ from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType
-from rlxweb.ops.fft import wgsl_variants as fft_kernel_variants
-from rlxweb.ops.fft.wgsl_cooperative_plans import cooperative_fft_rule as fft_team
+from rlxweb.ops.fft.wgsl import variants as fft_kernel_variants
+from rlxweb.ops.fft.wgsl.cooperative_plans import cooperative_fft_rule as fft_team
 from rlxweb.ops.kernel_variant import WgslPlanRule
-from rlxweb.ops.welch import wgsl_workgroup as welch_workgroup_kernel_variants
-from rlxweb.ops.welch.wgsl_cooperative import (
+from rlxweb.ops.welch.wgsl import workgroup as welch_workgroup_kernel_variants
+from rlxweb.ops.welch.wgsl.cooperative import (
     cooperative_welch_planner as welch_team,
 )
 

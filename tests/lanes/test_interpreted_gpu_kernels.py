@@ -20,7 +20,7 @@ from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.ops.layout.wgsl_transpose import tiled_transpose
+from rlxweb.ops.layout.wgsl.transpose import tiled_transpose
 from tests.kernel_tables import WGSL_VARIANTS
 from tests.lanes.kernel_plan_interpreter import run_plan
 from tests.lanes.subgroup_layout import SubgroupLayout
@@ -87,7 +87,7 @@ def test_matmul_tiles(
     No bank is hit twice.
     """
     if side == 128:  # it leaves such few blocks to the smaller ones
-        monkeypatch.setattr("rlxweb.ops.matmul.wgsl_blocked.FILLING_WARPS", 1)
+        monkeypatch.setattr("rlxweb.ops.matmul.wgsl.blocked.FILLING_WARPS", 1)
     for counts in check_variant(
         f"matmul, blocks of {side}", random_array(*x), random_array(*y, seed=1)
     ):

@@ -37,11 +37,11 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
-from rlxweb.ops.attention.wasm_codegen import attention_module
+from rlxweb.ops.attention.cpu.wasm_codegen import attention_module
 from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
 from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
 from rlxweb.ops.matmul.cpu.wasm_threaded import threaded_matmul_module
-from rlxweb.ops.norm.wasm_codegen import softmax_norm_module
+from rlxweb.ops.norm.cpu.wasm_codegen import softmax_norm_module
 from rlxweb.ops.welch.cpu.llvm_kernel import WelchKernel
 from rlxweb.ops.welch.cpu.llvm_top_k_search import register_count
 from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases

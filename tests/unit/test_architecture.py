@@ -233,6 +233,19 @@ def test_every_package_is_in_the_layer_table() -> None:
     assert {top_level_name(name) for name in MODULE_FILES} == set(LAYER_INDEX)
 
 
+def test_op_families_list_their_files() -> None:
+    """The docstring of a folder of op families names each of its files and folders."""
+    for init in (PACKAGE / "ops").glob("*/**/__init__.py"):
+        text = source_facts(init).docstring
+        listed = re.findall(r"^([a-z]\w*(?:\.py|\.js|/)) ", text, re.MULTILINE)
+        present = [
+            f"{path.name}/" if path.is_dir() else path.name
+            for path in init.parent.iterdir()
+            if not path.name.startswith("__")
+        ]
+        assert sorted(listed) == sorted(present), package_path(init)
+
+
 def test_imports_go_to_lower_layers() -> None:
     """No module imports from its own layer or one above, lazily or not."""
     wrong = []

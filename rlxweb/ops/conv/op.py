@@ -2,7 +2,7 @@
 
 [N, C, …] and weights [M, C / groups, …] as PyTorch and ONNX have them: a correlation,
 the kernel is not turned. f16 is summed in f32, integers wrap. Which window begins where
-is in `windows.py`, the kernel in `wgsl.py`. No device is
+is in `windows.py`, the kernel in `wgsl/plan.py`. No device is
 known here.
 """
 
@@ -25,7 +25,7 @@ from rlxweb.ir.shape_arithmetic import (
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.vmap_batching import BatchContext, batch_as_first_axis
 from rlxweb.ops.conv.vjp import conv_vjp
-from rlxweb.ops.conv.wgsl import convolution_shape, plan_conv
+from rlxweb.ops.conv.wgsl.plan import convolution_shape, plan_conv
 from rlxweb.ops.conv.windows import (
     DILATIONS_ATTR,
     PADS_ATTR,

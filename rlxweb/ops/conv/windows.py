@@ -25,8 +25,8 @@ from rlxweb.ir.shape_arithmetic import (
     format_shape,
     numel,
 )
-from rlxweb.ops.layout.wgsl_index_map import IndexTable, plan_index_map, shift_table
-from rlxweb.ops.reduce.wgsl import compute_scalar
+from rlxweb.ops.layout.wgsl.index_map import IndexTable, plan_index_map, shift_table
+from rlxweb.ops.reduce.wgsl.plan import compute_scalar
 
 MAX_SPATIAL_AXES = 3
 """Largest number of spatial axes of a window."""

@@ -3,7 +3,7 @@ them.
 
 Complex values are real tensors in block layout, the last axis holding N real and then N
 imaginary parts. Norms mean what they mean in numpy.fft; "none" scales nothing. Shader
-geometry lives in `rlxweb.ops.fft.wgsl`; no device is known here.
+geometry lives in `rlxweb.ops.fft.wgsl.plan`; no device is known here.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from rlxweb.ir.shape_arithmetic import (
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.vmap_batching import batch_all_operands, batch_broadcast
 from rlxweb.ops.fft import by_matmul as compose
-from rlxweb.ops.fft import wgsl as calls
 from rlxweb.ops.fft.vjp import fft_vjp, irfft_vjp, rfft_vjp
+from rlxweb.ops.fft.wgsl import plan as calls
 from rlxweb.ops.matmul.op import widen_float16
 
 NORM_ATTR = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))

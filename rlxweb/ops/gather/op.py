@@ -3,7 +3,7 @@ values.
 
 Gather refuses an index outside its table on every device; topk gives indices, ties to
 the smaller one; sums and products run along one axis. The passes a GPU makes are laid
-out in `wgsl.py`. No device is known here.
+out in `wgsl/plan.py`. No device is known here.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from rlxweb.ops.gather.index_validation import (
     require_index_dtype,
 )
 from rlxweb.ops.gather.vjp import gather_vjp
-from rlxweb.ops.gather.wgsl import (
+from rlxweb.ops.gather.wgsl.plan import (
     plan_cumulative,
     plan_gather,
     plan_topk,
 )
 from rlxweb.ops.reduce.op import SUM_TOLERANCE, accumulator_dtype
-from rlxweb.ops.reduce.wgsl import ReductionKind
+from rlxweb.ops.reduce.wgsl.plan import ReductionKind
 
 
 def sizes_around_axis(shape: Shape, axis: int) -> tuple[int, int, int]:

@@ -4,7 +4,7 @@ PyTorch.
 A negative index counts from the end of its axis; one outside is refused on every
 device. What is put in at one place several times is put in in order: the last one wins,
 and a sum is that of NumPy. The calls a GPU makes are laid out in
-`wgsl_scatter.py`. No device is known here.
+`wgsl/scatter.py`. No device is known here.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from rlxweb.ops.gather.index_validation import (
 )
 from rlxweb.ops.gather.reference_scatter import scatter_combine, scatter_last
 from rlxweb.ops.gather.vjp import indexed_gather_vjp, indexed_scatter_vjp
-from rlxweb.ops.gather.wgsl_scatter import COMBINE_EXPRESSIONS, GatherScatterSpec
+from rlxweb.ops.gather.wgsl.scatter import COMBINE_EXPRESSIONS, GatherScatterSpec
 from rlxweb.ops.reduce.op import SUM_TOLERANCE
 
 REDUCTIONS = tuple(COMBINE_EXPRESSIONS)

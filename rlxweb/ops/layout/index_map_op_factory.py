@@ -3,7 +3,7 @@ the operand.
 
 Such an op is a rule from shape and attributes to what becomes of each axis: positions
 of the operand, or -1 where a value that is given stands. Which ops there are is said in
-`pad_tile_roll.py`; the pass that a GPU makes is in `wgsl_index_map.py`.
+`pad_tile_roll.py`; the pass that a GPU makes is in `wgsl/index_map.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlxweb.ir.op import Attrs, Op, TensorType, Types, no_flops
 from rlxweb.ir.shape_arithmetic import Shape, as_shape, bad_dtype, bad_shape
 from rlxweb.ir.value_range_rules import Interval, RangeRule, hull
 from rlxweb.ops.layout.index_map_vjp import index_map_vjp
-from rlxweb.ops.layout.wgsl_index_map import IndexTable, plan_index_map
+from rlxweb.ops.layout.wgsl.index_map import IndexTable, plan_index_map
 
 MAX_AXIS_LENGTH = (1 << 31) - 1
 """Largest number of elements of an axis that an i32 index table can address."""

@@ -39,7 +39,7 @@ from rlxweb.ops.layout.pad_tile_roll_vjp import (
     tile_vjp,
 )
 from rlxweb.ops.layout.slice_and_windows import check_equal_lengths
-from rlxweb.ops.layout.wgsl_index_map import IndexTable
+from rlxweb.ops.layout.wgsl.index_map import IndexTable
 
 _MAX_BLOCK_COPIES = 16
 """Largest number of tile copies that are concatenated one by one."""

@@ -3,7 +3,7 @@
 Gaussian elimination with partial pivoting. Where NumPy raises LinAlgError, because a
 pivot is exactly 0, the unknowns of that matrix are NaN, all of them, on every engine:
 the other matrices of a batch are right all the same. Its determinant is 0. The calls
-are laid out in `wgsl.py`.
+are laid out in `wgsl/plan.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.vmap_batching import batch_all_operands
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.linalg.vjp import det_vjp, slogdet_vjp, solve_vjp
-from rlxweb.ops.linalg.wgsl import plan_det, plan_slogdet, plan_solve
+from rlxweb.ops.linalg.wgsl.plan import plan_det, plan_slogdet, plan_solve
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.norm.op import widen_float16_tensors
 

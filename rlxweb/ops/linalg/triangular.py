@@ -3,7 +3,7 @@
 Where SciPy and NumPy raise LinAlgError, because of a 0 on the diagonal or a matrix that
 is not positive definite, all of that matrix' result is NaN, on every engine: the others
 of a batch are right all the same. The calls are laid out in
-`wgsl_triangular.py`.
+`wgsl/triangular.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlxweb.ir.vmap_batching import batch_all_operands
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, require_dtypes
 from rlxweb.ops.linalg.op import check_square, check_unrollable, infer_system
 from rlxweb.ops.linalg.vjp import cholesky_vjp, solve_triangular_vjp
-from rlxweb.ops.linalg.wgsl_triangular import (
+from rlxweb.ops.linalg.wgsl.triangular import (
     plan_cholesky,
     plan_solve_triangular,
 )

@@ -31,7 +31,7 @@ from rlxweb.ir.shape_arithmetic import Shape, bad_shape, broadcast, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.vmap_batching import batch_broadcast
 from rlxweb.ops.elementwise.op import NUMERIC_DTYPES, common_dtype, require_dtypes
-from rlxweb.ops.reduce.wgsl import compute_scalar
+from rlxweb.ops.reduce.wgsl.plan import compute_scalar
 
 ACTIVATIONS = ("gelu", "gelu_approx", "silu", "relu", "sigmoid", "tanh")
 

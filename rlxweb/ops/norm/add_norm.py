@@ -1,7 +1,7 @@
 """Residual addition and layer or RMS norm in one op, as between transformer blocks.
 
 Both are wanted: the norm goes into the next block, the sum around it. One value holds
-them, so that a GPU makes them in one kernel (`wgsl_add_norm.py`); the
+them, so that a GPU makes them in one kernel (`wgsl/add_norm.py`); the
 decomposition is an addition and a norm.
 """
 

@@ -1,8 +1,8 @@
 """Pooling ops: maximum of each window, its index, sum, mean and p-norm.
 
 Windows are those of `ops/conv/windows.py`; what lies in the padding is never
-taken. On a device a pool is the reduction of `ops/reduce/wgsl.py`, whose reduced axes
-are a window's. No device is known here.
+taken. On a device a pool is the reduction of `ops/reduce/wgsl/plan.py`, whose reduced
+axes are a window's. No device is known here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from rlxweb.ops.layout.numpy_sliding_windows import extract_windows
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.norm.op import widen_float16_tensors
 from rlxweb.ops.reduce.op import SUM_TOLERANCE
-from rlxweb.ops.reduce.wgsl import (
+from rlxweb.ops.reduce.wgsl.plan import (
     KeptAxes,
     ReducedAxes,
     ReductionPass,

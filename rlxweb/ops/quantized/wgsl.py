@@ -3,7 +3,7 @@
 Words are unpacked in registers, four columns at a time, a group's scale and bias read
 once for its words. The usual kernel: an invocation makes some rows by four columns. On
 GPUs few rows have a workgroup for four columns, whose lanes read neighbouring words,
-and many rows go by the blocks of `ops/matmul/wgsl_blocked.py`, which fetch packed
+and many rows go by the blocks of `ops/matmul/wgsl/blocked.py`, which fetch packed
 weights. Accesses 0 x, 1 words, 2 out, 3 scales, 4 biases.
 """
 
@@ -25,7 +25,7 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
-from rlxweb.ops.matmul.wgsl_blocked import (
+from rlxweb.ops.matmul.wgsl.blocked import (
     BLOCK_SIDES,
     WARP_SIZE,
     BlockedMatmulKernel,

@@ -5,7 +5,7 @@ The derivative of a recurrent network is one, forwards through time as well as b
 step is the cell's linear part at its state, which is the same for both directions but
 for a transposition. So is the derivative of such a recurrence. `vjp.py`
 says what the coefficients of a cell are; the calls are laid out in
-`wgsl_linear_recurrence.py`.
+`wgsl/linear_recurrence.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlxweb.ops.elementwise.op import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.norm.op import widen_float16_tensors
 from rlxweb.ops.recurrent.steps import MAX_UNROLLED_STEPS, RECURRENT_TOLERANCE
-from rlxweb.ops.recurrent.wgsl_linear_recurrence import plan_linear_steps
+from rlxweb.ops.recurrent.wgsl.linear_recurrence import plan_linear_steps
 
 OP_NAME = "linear_recurrence"
 MAX_STATE_PARTS, MAX_PRODUCTS = 4, 8

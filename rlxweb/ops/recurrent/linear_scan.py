@@ -2,7 +2,7 @@
 
 What a selective scan and running averages come down to once their rates are known, and
 what takes their gradients back: the same from the other end. The calls are laid out in
-`wgsl_linear_scan.py`.
+`wgsl/linear_scan.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlxweb.ops.elementwise.op import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.norm.op import widen_float16_tensors
 from rlxweb.ops.recurrent.steps import MAX_UNROLLED_STEPS, RECURRENT_TOLERANCE
-from rlxweb.ops.recurrent.wgsl_linear_scan import plan_linear_scan
+from rlxweb.ops.recurrent.wgsl.linear_scan import plan_linear_scan
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:

@@ -4,7 +4,7 @@ The product of the inputs with their weights is made before, for all steps at on
 op is what is serial. Its result is [T + parts, D, B, H]: h of every step, then the last
 h, then, of an LSTM, the last c, so that all three are views of one value. Gates stand
 in ONNX's order (i o f c, z r h). Behind a row's own length steps are 0 and the state
-stays. The plans are laid out in `wgsl.py`.
+stays. The plans are laid out in `wgsl/plan.py`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from rlxweb.ops.recurrent.steps import (
     network_from_operands,
 )
 from rlxweb.ops.recurrent.vjp import recurrent_vjp
-from rlxweb.ops.recurrent.wgsl import plan_recurrent_steps
-from rlxweb.ops.recurrent.wgsl_cell import (
+from rlxweb.ops.recurrent.wgsl.cell import (
     DIRECTIONS,
     SEQUENCE_STATES,
     RecurrentKind,
     RecurrentNetwork,
     recurrent_network,
 )
+from rlxweb.ops.recurrent.wgsl.plan import plan_recurrent_steps
 
 
 def _infer(kind: RecurrentKind, types: Types, attrs: Attrs) -> TensorType:

@@ -5,7 +5,7 @@ h_t = exp(delta_t a) h_(t-1) + delta_t x_t b_t and y_t = c_t · h_t, for each ch
 state of N numbers (Gu and Dao 2023, the discretisation of their equation 4 with b by
 Euler, as their implementation has it). What stands around it (softplus of delta, skip,
 gate) is elementwise and the builder's. The calls are laid out in
-`wgsl_selective_scan.py`.
+`wgsl/selective_scan.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rlxweb.ops.elementwise.op import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.norm.op import widen_float16_tensors
 from rlxweb.ops.recurrent.steps import MAX_UNROLLED_STEPS, RECURRENT_TOLERANCE
-from rlxweb.ops.recurrent.wgsl_selective_scan import plan_selective_scan
+from rlxweb.ops.recurrent.wgsl.selective_scan import plan_selective_scan
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:

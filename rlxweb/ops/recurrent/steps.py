@@ -12,7 +12,7 @@ from typing import Any
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Tolerance
 from rlxweb.ops.recurrent.activations import CellActivation
-from rlxweb.ops.recurrent.wgsl_cell import (
+from rlxweb.ops.recurrent.wgsl.cell import (
     RecurrentKind,
     RecurrentNetwork,
     quantize_dequantize_state,

@@ -23,7 +23,7 @@ from rlxweb.ops.layout.index_map_vjp import zeros_with_dtype
 from rlxweb.ops.norm.op import widen_float16_tensors
 from rlxweb.ops.recurrent.linear_recurrence import OP_NAME, preceding_states
 from rlxweb.ops.recurrent.steps import GraphRecurrentCell, network_from_operands
-from rlxweb.ops.recurrent.wgsl_cell import (
+from rlxweb.ops.recurrent.wgsl.cell import (
     SEQUENCE_STATES,
     RecurrentKind,
     RecurrentNetwork,

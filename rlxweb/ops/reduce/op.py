@@ -2,7 +2,7 @@
 
 Integers keep their dtype and wrap. A float reduction of many elements is accumulated
 wider than its dtype on the CPU and in short blocks on a GPU. The passes a GPU makes are
-laid out in `wgsl.py`. No device is known here.
+laid out in `wgsl/plan.py`. No device is known here.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.vmap_batching import batch_axes_rule
 from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
-from rlxweb.ops.reduce.wgsl import ReductionKind, plan_reduction
+from rlxweb.ops.reduce.wgsl.plan import ReductionKind, plan_reduction
 
 # In units of the largest result, since terms of either sign may cancel.
 SUM_TOLERANCE = Tolerance(atol=3e-6, relative_to_peak=True)

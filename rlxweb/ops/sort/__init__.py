@@ -1,1 +1,8 @@
-"""Sorting, search in sorted rows, and the positions of nonzero elements."""
+"""Sorting, search in sorted rows, and the positions of nonzero elements.
+
+op.py       sort, argsort and searchsorted
+nonzero.py  nonzero
+methods.py  methods of Graph
+cpu.py      NumPy kernel of topk
+wgsl/       kernel plans for GPUs, over `shaders/sort/`
+"""

@@ -1,7 +1,7 @@
 """Sorting along an axis, and binary search in sorted rows.
 
 Equal values stay in the order of their places, and NaN comes after every number, both
-ways. The passes a GPU makes are laid out in `wgsl.py`. No device is
+ways. The passes a GPU makes are laid out in `wgsl/plan.py`. No device is
 known here.
 """
 
@@ -29,7 +29,7 @@ from rlxweb.ir.vmap_batching import batch_all_operands, batch_axes_rule
 from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise.op import NUMERIC_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.gather.op import sizes_around_axis
-from rlxweb.ops.sort.wgsl import (
+from rlxweb.ops.sort.wgsl.plan import (
     SortLines,
     plan_searchsorted,
     plan_sort,

@@ -2,7 +2,7 @@
 
 How many are left only the run knows; the result has room for as many as are asked for
 and -1 behind them. The calls a GPU makes are laid out in
-`wgsl_non_max_suppression.py`. No device is known here.
+`wgsl/non_max_suppression.py`. No device is known here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape_arithmetic import bad_attribute, bad_shape, format_shape
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul.op import widen_float16
-from rlxweb.ops.vision.wgsl_non_max_suppression import nms_planner, plan_nms
+from rlxweb.ops.vision.wgsl.non_max_suppression import nms_planner, plan_nms
 
 _BLOCK_SIZE = 64
 """Number of boxes that are compared with the selected ones at once."""

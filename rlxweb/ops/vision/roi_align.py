@@ -30,7 +30,7 @@ from rlxweb.ops.gather.index_validation import (
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.vision.grid_sample import SAMPLING_TOLERANCE
 from rlxweb.ops.vision.roi_align_vjp import MAX_SAMPLES, roi_align_vjp
-from rlxweb.ops.vision.wgsl_roi_align import max_samples, plan_roi_align
+from rlxweb.ops.vision.wgsl.roi_align import max_samples, plan_roi_align
 
 POOLING_MODES = ("avg", "max")
 

@@ -20,7 +20,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.norm.op import widen_float16_tensors
-from rlxweb.ops.vision.wgsl_roi_align import max_samples
+from rlxweb.ops.vision.wgsl.roi_align import max_samples
 
 MAX_SAMPLES = float(1 << 24)
 """Largest number of samples along a bin: float32 counts no further."""

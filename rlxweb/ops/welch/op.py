@@ -2,7 +2,7 @@
 
 welch_power and welch_row_peaks work on signals, power_peaks on spectra of power, and
 welch_peaks is RLX's op on transformed segments. Peaks are (bin, power) pairs, powers
-falling, ties to the smaller bin. Fused kernels are variants, in `wgsl_*.py`.
+falling, ties to the smaller bin. Fused kernels are variants, in `wgsl/`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rlxweb.ir.vmap_batching import merge_batch_rule
 from rlxweb.ops.fft.by_matmul import zeros
 from rlxweb.ops.fft.frames_stft import extract_frames
 from rlxweb.ops.fft.op import block_length
-from rlxweb.ops.gather.wgsl import peaks_dispatch
+from rlxweb.ops.gather.wgsl.plan import peaks_dispatch
 from rlxweb.ops.reduce.op import accumulator_dtype
 from rlxweb.ops.welch.parameters import (
     WelchParameters,

@@ -20,10 +20,10 @@ from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import registry
-from rlxweb.ops.fft import wgsl as calls
-from rlxweb.ops.fft import wgsl_variants as fft
-from rlxweb.ops.fft.wgsl_in_place import digit_reversed_cell, root_powers
-from rlxweb.ops.welch import wgsl_workgroup as welch
+from rlxweb.ops.fft.wgsl import plan as calls
+from rlxweb.ops.fft.wgsl import variants as fft
+from rlxweb.ops.fft.wgsl.in_place import digit_reversed_cell, root_powers
+from rlxweb.ops.welch.wgsl import workgroup as welch
 from tests.unit.ops.single_op_runner import tensor_types
 
 

@@ -19,7 +19,7 @@ from rlxweb.codegen.wasm_builder import (
 from rlxweb.codegen.wasm_native_program import program_module
 from rlxweb.core.errors import Unsupported
 from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
-from rlxweb.ops.norm.wasm_codegen import softmax_norm_module
+from rlxweb.ops.norm.cpu.wasm_codegen import softmax_norm_module
 from tests.unit.codegen.test_native_elementwise import (
     elementwise_samples,
     single_op_graph,

@@ -24,7 +24,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.fft import wgsl as calls
+from rlxweb.ops.fft.wgsl import plan as calls
 from rlxweb.select.calibration.calibration_jobs import op_probes
 from tests.engines_under_test import single_op_graph
 

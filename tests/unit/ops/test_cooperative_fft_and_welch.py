@@ -17,15 +17,15 @@ from rlxweb.core.limits import Limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType
-from rlxweb.ops.fft.wgsl import plan_complex_fft
-from rlxweb.ops.fft.wgsl_cooperative import (
+from rlxweb.ops.fft.wgsl.cooperative import (
     SWIZZLE_SHIFTS,
     CooperativeFftLayout,
     cooperative_radices,
     fit_cooperative_fft,
 )
-from rlxweb.ops.fft.wgsl_cooperative_plans import cooperative_row_transform
-from rlxweb.ops.welch.wgsl_cooperative import cooperative_welch_planner
+from rlxweb.ops.fft.wgsl.cooperative_plans import cooperative_row_transform
+from rlxweb.ops.fft.wgsl.plan import plan_complex_fft
+from rlxweb.ops.welch.wgsl.cooperative import cooperative_welch_planner
 from tests.lanes.fft_bank_conflict_search import count_workgroup
 from tests.lanes.kernel_plan_interpreter import run_plan
 

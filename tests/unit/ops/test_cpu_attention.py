@@ -13,9 +13,9 @@ import rlxweb as rlx
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.ops.attention import cpu as cpu_native_attention
-from rlxweb.ops.attention.cpu import attention_kernels, exported_kernel
-from rlxweb.ops.attention.llvm import attention_llvm_ir
+from rlxweb.ops.attention.cpu import native as cpu_native_attention
+from rlxweb.ops.attention.cpu.llvm import attention_llvm_ir
+from rlxweb.ops.attention.cpu.native import attention_kernels, exported_kernel
 from tests.kernel_tables import direct_function
 from tests.unit.ops.attention_shapes import attention_shapes
 

@@ -10,8 +10,8 @@ import pytest
 import rlxweb as rlx
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.recurrent import cpu as cpu_native_recurrence
-from rlxweb.ops.recurrent.cpu import KERNELS, RecurrenceCall
+from rlxweb.ops.recurrent.cpu import native as cpu_native_recurrence
+from rlxweb.ops.recurrent.cpu.native import KERNELS, RecurrenceCall
 
 pytestmark = pytest.mark.requires_fast
 ATTRS: dict[str, Any] = {

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.ir.op import registry
-from rlxweb.ops.reduce import cpu as cpu_native_reductions
-from rlxweb.ops.reduce.cpu import (
+from rlxweb.ops.reduce.cpu import native as cpu_native_reductions
+from rlxweb.ops.reduce.cpu.llvm import REDUCTION_OPS, axis_reduction_llvm_ir
+from rlxweb.ops.reduce.cpu.native import (
     KERNELS,
     ReductionAxes,
     reduction_axes,
     reduction_kernels,
 )
-from rlxweb.ops.reduce.llvm import REDUCTION_OPS, axis_reduction_llvm_ir
 from tests.kernel_tables import direct_function
 
 pytestmark = pytest.mark.requires_fast

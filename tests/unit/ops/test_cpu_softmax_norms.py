@@ -14,13 +14,13 @@ from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.engines.cpu import CpuBackend
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
-from rlxweb.ops.norm import cpu as cpu_native_softmax_norms
-from rlxweb.ops.norm.cpu import (
+from rlxweb.ops.norm.cpu import native as cpu_native_softmax_norms
+from rlxweb.ops.norm.cpu.llvm import row_normalization_llvm_ir
+from rlxweb.ops.norm.cpu.native import (
     KERNELS,
     OPS,
     softmax_norm_kernels,
 )
-from rlxweb.ops.norm.llvm import row_normalization_llvm_ir
 from tests.kernel_tables import direct_function
 
 pytestmark = pytest.mark.requires_fast

@@ -15,8 +15,8 @@ from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.ops.matmul.wgsl_variants import plan_tiled_matmul
-from rlxweb.ops.norm.wgsl_per_workgroup import workgroup_row_rule
+from rlxweb.ops.matmul.wgsl.variants import plan_tiled_matmul
+from rlxweb.ops.norm.wgsl.per_workgroup import workgroup_row_rule
 from tests.unit.ops.single_op_runner import op_kernel_plan, tensor_types
 
 VARIANT_RULES = {

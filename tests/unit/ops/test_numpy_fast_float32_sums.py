@@ -11,7 +11,7 @@ import pytest
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.reduce import cpu_fast_sums as numpy_fast_float32_sums
+from rlxweb.ops.reduce.cpu import numpy as numpy_fast_float32_sums
 
 CASES = [
     ((300, 700), (1,)),

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from rlxweb.core.errors import DTypeError, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan, OperandAccess
-from rlxweb.ops.reduce.wgsl import (
+from rlxweb.ops.reduce.wgsl.plan import (
     ReducedAxes,
     group_axes,
     invocations_per_output,

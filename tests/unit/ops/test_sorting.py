@@ -14,8 +14,8 @@ from rlxweb.compiler.range_analysis import RangeAnalysis
 from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ops.sort.wgsl import SortLines, plan_sort
-from rlxweb.ops.sort.wgsl_merge_sort import BLOCK_SIZE, MergeSortPlanner
+from rlxweb.ops.sort.wgsl.merge_sort import BLOCK_SIZE, MergeSortPlanner
+from rlxweb.ops.sort.wgsl.plan import SortLines, plan_sort
 from tests.engines_under_test import reference_outputs
 from tests.unit.ops.single_op_runner import build_op, run, run_decomposition
 

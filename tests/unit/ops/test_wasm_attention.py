@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.attention.wasm import KERNELS, WasmAttention
+from rlxweb.ops.attention.cpu.wasm import KERNELS, WasmAttention
 from tests.unit.ops.attention_shapes import attention_shapes
 
 IN_WASM = sys.platform == "emscripten"

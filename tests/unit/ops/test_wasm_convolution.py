@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rlxweb.ir.op import registry
 from rlxweb.ops.conv.cpu.numpy import NumpyConvolution
 from rlxweb.ops.conv.cpu.wasm import WasmConvolution
-from rlxweb.ops.conv.wgsl import convolution_shape
+from rlxweb.ops.conv.wgsl.plan import convolution_shape
 
 IN_WASM = sys.platform == "emscripten"
 CONV = registry.get("conv")

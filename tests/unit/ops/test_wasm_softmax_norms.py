@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.norm.wasm import KERNELS
+from rlxweb.ops.norm.cpu.wasm import KERNELS
 from tests.kernel_tables import direct_function
 
 IN_WASM = sys.platform == "emscripten"

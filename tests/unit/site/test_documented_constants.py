@@ -19,7 +19,7 @@ from rlxweb.export import local_server
 from rlxweb.io import chunked_array_reader, http_ranges, npz_reader, read_ahead
 from rlxweb.live import continuous_analysis, latest_update, lsl_source
 from rlxweb.ops import cache_blocking
-from rlxweb.ops.reduce import cpu_fast_sums as numpy_fast_float32_sums
+from rlxweb.ops.reduce.cpu import numpy as numpy_fast_float32_sums
 from rlxweb.ops.welch.cpu import kernel as compiled_welch
 from rlxweb.ops.welch.cpu import spectrum as welch_spectrum
 from rlxweb.select.calibration.profitability import (

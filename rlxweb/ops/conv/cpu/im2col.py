@@ -20,7 +20,7 @@ from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import row_major_strides
 from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ops.conv.cpu.numpy import pad_for_windows
-from rlxweb.ops.conv.wgsl import ConvolutionShape
+from rlxweb.ops.conv.wgsl.plan import ConvolutionShape
 from rlxweb.ops.matmul.cpu.epilogue import (
     CompiledMatmulCall,
     can_be_epilogue,

@@ -34,7 +34,7 @@ from rlxweb.ops.conv.cpu.native_phase_split import PhaseSplitCall
 from rlxweb.ops.conv.cpu.numpy import NumpyConvolution
 from rlxweb.ops.conv.cpu.phase_split import phase_lengths, tap_offsets
 from rlxweb.ops.conv.cpu.wasm import WasmConvolution
-from rlxweb.ops.conv.wgsl import ConvolutionShape, convolution_shape
+from rlxweb.ops.conv.wgsl.plan import ConvolutionShape, convolution_shape
 from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.native import matmul_into, matmul_kernels
 

@@ -23,7 +23,7 @@ from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.ir.layout import row_major_strides
 from rlxweb.ops.conv.cpu.wasm import WasmConvolution as Gathered
-from rlxweb.ops.conv.wgsl import ConvolutionShape
+from rlxweb.ops.conv.wgsl.plan import ConvolutionShape
 from rlxweb.ops.conv.windows import SlidingWindows
 from rlxweb.ops.matmul.cpu.wasm import matmul, try_matmul_into
 

@@ -16,7 +16,7 @@ from rlxweb.codegen.native_program_builder import (
 from rlxweb.ir.graph import Node
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ops.conv.cpu.numpy import im2col
-from rlxweb.ops.conv.wgsl import convolution_shape
+from rlxweb.ops.conv.wgsl.plan import convolution_shape
 from rlxweb.ops.kernel_variant import KernelVariant
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rlxweb.ir.layout import row_major_strides
 from rlxweb.ops.conv.cpu.wasm_codegen import MIN_LINE_WINDOWS
-from rlxweb.ops.conv.wgsl import ConvolutionShape
+from rlxweb.ops.conv.wgsl.plan import ConvolutionShape
 from rlxweb.ops.conv.windows import SlidingWindows as Reached
 from rlxweb.ops.matmul.cpu.wasm import MIN_MULTIPLICATIONS, WASM_SCRATCH, wasm_functions
 from rlxweb.ops.matmul.cpu.wasm_codegen import (

@@ -31,7 +31,7 @@ from rlxweb.codegen.llvm_builder import (
     VectorType,
 )
 from rlxweb.core.fork_safety import cached_property
-from rlxweb.ops.fft.llvm import ConstantTables
+from rlxweb.ops.fft.cpu.llvm import ConstantTables
 from rlxweb.ops.welch.cpu.llvm_power_sums import (
     PowerSums,
     choose_power_sums,

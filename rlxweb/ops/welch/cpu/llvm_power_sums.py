@@ -23,7 +23,7 @@ from rlxweb.codegen.llvm_builder import (
     VectorType,
     transpose,
 )
-from rlxweb.ops.fft.llvm import (
+from rlxweb.ops.fft.cpu.llvm import (
     ConstantTables,
     LaneTransform,
     RowTransform,

@@ -30,7 +30,7 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ops.kernel_variant import KernelVariant
-from rlxweb.ops.reduce.wgsl_variants import row_reduction_planner
+from rlxweb.ops.reduce.wgsl.variants import row_reduction_planner
 from rlxweb.select.calibration import autotune as module
 from rlxweb.select.calibration.autotune import (
     AUTOTUNE_CASES,

@@ -1,0 +1,5 @@
+"""Attention in one kernel, for GPUs.
+
+plan.py  kernel plan, and the method
+text.py  WGSL text
+"""

@@ -1,0 +1,6 @@
+"""GPU kernels of gather, scatter, topk and cumulative sums.
+
+plan.py     gather, topk, cumsum and cumprod
+scatter.py  gather and scatter by indices of several axes
+rows.py     gather of four neighbours of a row at a time
+"""
