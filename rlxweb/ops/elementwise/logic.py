@@ -18,7 +18,7 @@ from rlxweb.ir.op_methods import add_logical
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.array_dtype_checks import numpy_dtype
 from rlxweb.ops.elementwise.op import INTEGER_DTYPES, infer_broadcast_of
-from rlxweb.ops.elementwise.unary_factories import BINARY_SHAPES, onnx_names
+from rlxweb.ops.elementwise.unary_factories import BINARY_SHAPES
 
 _BOOL_DTYPE = frozenset({DType.BOOL})
 
@@ -137,7 +137,7 @@ registry.register_all(
             lower=_logic_expression(sign),
             range_rule=value_range_rules.BITWISE_RANGE,
             samples=_bitwise_cases(2),
-            onnx=onnx_names(f"bitwise_{word}"),
+            onnx=(f"Bitwise{word.title()}",),
             doc=f"x {sign} y, bit by bit; for integers and bool.",
         )
         for word, (sign, _) in _BINARY_OPERATORS.items()
@@ -149,7 +149,7 @@ registry.register_all(
         lower=_logic_expression("~"),
         range_rule=value_range_rules.BITWISE_NOT_RANGE,
         samples=_bitwise_cases(1),
-        onnx=onnx_names("bitwise_not"),
+        onnx=("BitwiseNot",),
         doc="~x: every bit inverted; for integers and bool.",
         aliases=("bitwise_invert",),
     ),

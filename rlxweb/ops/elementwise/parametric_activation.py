@@ -143,6 +143,7 @@ registry.register_all(
         softplus,
         uses=("exponential", "logarithms"),
         slope=back.softplus_slope,
+        onnx=("Softplus",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (0, max(b, 0) + 1, 1)),
     ),
     _gate_op(
@@ -153,6 +154,7 @@ registry.register_all(
         mish,
         uses=("mish",),
         slope=back.mish_slope,
+        onnx=("Mish",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-0.4, max(b, 0), 1.1)),
     ),
     _gate_op(
@@ -164,6 +166,7 @@ registry.register_all(
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", 1.0),),
         slope=back.elu_slope,
+        onnx=("Elu",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1, max(b, 0), 1)),
     ),
     _gate_op(
@@ -177,6 +180,7 @@ registry.register_all(
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", SELU_ALPHA), _float_attr("gamma", SELU_GAMMA)),
         slope=back.selu_slope,
+        onnx=("Selu",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1.8, max(1.06 * b, 0), 1.8)),
     ),
     _gate_op(
@@ -192,6 +196,7 @@ registry.register_all(
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", 1.0),),
         slope=back.celu_slope,
+        onnx=("Celu",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1, max(b, 0), 1)),
     ),
     _linear_op(
@@ -202,6 +207,7 @@ registry.register_all(
         hard_sigmoid,
         attrs=(_float_attr("alpha", 0.2), _float_attr("beta", 0.5)),
         slope=back.hard_sigmoid_slope,
+        onnx=("HardSigmoid",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (0, 1, 0.2)),
     ),
     _linear_op(
@@ -211,6 +217,7 @@ registry.register_all(
         fewer_unary_samples(-4, 4, (-60, 60)),
         hard_swish,
         slope=back.hard_swish_slope,
+        onnx=("HardSwish",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-0.4, max(b, 0), 1.5)),
     ),
     _linear_op(
@@ -220,6 +227,7 @@ registry.register_all(
         fewer_unary_samples(-4, 4, (-1e6, 1e6)),
         softsign,
         slope=back.softsign_slope,
+        onnx=("Softsign",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1, 1, 1)),
     ),
     _linear_op(
@@ -231,6 +239,7 @@ registry.register_all(
         uses=("opaque",),
         attrs=(_float_attr("alpha", 0.01),),
         slope=back.leaky_relu_slope,
+        onnx=("LeakyRelu",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (min(a, 0), max(b, 0), 1)),
     ),
     _linear_op(
@@ -241,6 +250,7 @@ registry.register_all(
         thresholded_relu,
         attrs=(_float_attr("alpha", 1.0),),
         slope=back.thresholded_relu_slope,
+        onnx=("ThresholdedRelu",),
     ),
     _linear_op(
         "shrink",
@@ -253,6 +263,7 @@ registry.register_all(
         uses=("opaque",),
         attrs=(_float_attr("lambd", 0.5), _float_attr("bias", 0.0)),
         slope=back.shrink_slope,
+        onnx=("Shrink",),
     ),
     _gate_op(
         "swish",
@@ -263,6 +274,7 @@ registry.register_all(
         uses=("sigmoid",),
         attrs=(_float_attr("alpha", 1.0),),
         slope=back.swish_slope,
+        onnx=("Swish",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-0.3, max(b, 0), 1.1)),
     ),
     Op(

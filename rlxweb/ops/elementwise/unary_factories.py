@@ -26,20 +26,6 @@ ExpressionText = Callable[[Types, TensorType, Attrs], str]
 SMOOTH_TOLERANCE = Tolerance(rtol=2e-6, atol=6e-7)
 
 
-# ONNX has these under the same name, words joined and capitalised.
-_IN_ONNX = frozenset(
-    """relu sigmoid tanh exp log sqrt sin cos tan atan neg abs erf floor ceil sign
-    reciprocal sinh cosh asin acos asinh acosh atanh softplus softsign mish elu celu
-    selu hard_sigmoid hard_swish leaky_relu thresholded_relu shrink swish bitwise_and
-    bitwise_or bitwise_xor bitwise_not""".split()
-)
-
-
-def onnx_names(name: str) -> tuple[str, ...]:
-    """Return ONNX's name of an op with exactly the same meaning, if there is one."""
-    return (name.title().replace("_", ""),) if name in _IN_ONNX else ()
-
-
 def float32_reference(function: ArrayFunction) -> Callable[..., Any]:
     """Return a reference that computes float16 in float32 and rounds once."""
 
@@ -139,6 +125,7 @@ def smooth_function_op(
     flops_per_element: float = 2.0,
     attrs: tuple[Attr, ...] = (),
     slope: PartialDerivative | None = None,
+    onnx: tuple[str, ...] = (),
     numpy: tuple[str, ...] = (),
     smoke: SmokeRange | None = None,
 ) -> Op:
@@ -159,7 +146,7 @@ def smooth_function_op(
         traits=frozenset({"elementwise", "floats_only"}),
         tolerance=tolerance,
         samples=samples,
-        onnx=onnx_names(name),
+        onnx=onnx,
         vjp=None if slope is None else slopes(slope),
         numpy=numpy,
         smoke=smoke,
@@ -176,6 +163,7 @@ def exact_function_op(
     samples: tuple[Sample, ...] | None = None,
     bounds: RangeRule | None = None,
     slope: PartialDerivative | None = None,
+    onnx: tuple[str, ...] = (),
     numpy: tuple[str, ...] = (),
     smoke: SmokeRange | None = None,
 ) -> Op:
@@ -203,7 +191,7 @@ def exact_function_op(
                 if d in integer_dtypes
             ),
         ),
-        onnx=onnx_names(name),
+        onnx=onnx,
         vjp=zero_vjp if slope is None else slopes(slope),
         numpy=numpy,
         smoke=smoke,

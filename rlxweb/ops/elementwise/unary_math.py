@@ -134,6 +134,7 @@ registry.register_all(
         uses=("erf",),
         flops_per_element=60.0,
         slope=lambda g, x, y: g.exp(-x * x) * (2.0 / math.sqrt(math.pi)),
+        onnx=("Erf",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1, 1, 1.13)),
     ),
     *(
@@ -145,11 +146,12 @@ registry.register_all(
             FLOAT_DTYPES,
             fewer_unary_samples(-3, 3, (-1e6, 1e6)),
             value_range_rules.ROUNDING_RANGE,
+            onnx=onnx,
         )
-        for name, which in (
-            ("floor", "not above x"),
-            ("ceil", "not below x"),
-            ("trunc", "not farther from 0 than x"),
+        for name, which, onnx in (
+            ("floor", "not above x", ("Floor",)),
+            ("ceil", "not below x", ("Ceil",)),
+            ("trunc", "not farther from 0 than x", ()),
         )
     ),
     exact_function_op(
@@ -160,6 +162,7 @@ registry.register_all(
         NUMERIC_DTYPES,
         fewer_unary_samples(-3, 3),
         value_range_rules.SIGN_RANGE,
+        onnx=("Sign",),
         numpy=("sign",),
     ),
     smooth_function_op(
@@ -172,6 +175,7 @@ registry.register_all(
         ("opaque",),
         flops_per_element=1.0,
         slope=lambda g, x, y: -y * y,
+        onnx=("Reciprocal",),
         smoke=SmokeRange(0.2, inf, lambda a, b: (1 / b, 1 / a, 1 / a**2)),
         numpy=("reciprocal",),
     ),
@@ -234,6 +238,7 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("hyperbolic",),
         slope=lambda g, x, y: g.cosh(x),
+        onnx=("Sinh",),
         smoke=SmokeRange(-3, 3, lambda a, b: (math.sinh(a), math.sinh(b), 10.1)),
         numpy=("sinh",),
     ),
@@ -245,6 +250,7 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("hyperbolic",),
         slope=lambda g, x, y: g.sinh(x),
+        onnx=("Cosh",),
         smoke=SmokeRange(-3, 3, lambda a, b: (1, math.cosh(3), 10.1)),
         numpy=("cosh",),
     ),
@@ -257,6 +263,7 @@ registry.register_all(
         uses=("hyperbolic",),
         # sqrt(x² + 1), which does not overflow where x² would.
         slope=lambda g, x, y: 1.0 / g.cosh(y),
+        onnx=("Asinh",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (math.asinh(a), math.asinh(b), 1)),
         numpy=("arcsinh",),
     ),
@@ -268,6 +275,7 @@ registry.register_all(
         uses=("hyperbolic",),
         tolerance=RELATIVE_TOLERANCE,
         slope=lambda g, x, y: 1.0 / g.sinh(y),
+        onnx=("Acosh",),
         smoke=SmokeRange(1.1, inf, lambda a, b: (math.acosh(a), math.acosh(b), 2.2)),
         numpy=("arccosh",),
     ),
@@ -279,6 +287,7 @@ registry.register_all(
         tolerance=RELATIVE_TOLERANCE,
         uses=("hyperbolic",),
         slope=lambda g, x, y: 1.0 / ((1.0 - x) * (1.0 + x)),
+        onnx=("Atanh",),
         smoke=SmokeRange(-0.9, 0.9, lambda a, b: (math.atanh(a), math.atanh(b), 5.3)),
         numpy=("arctanh",),
     ),
@@ -290,6 +299,7 @@ registry.register_all(
         uses=("arcs",),
         tolerance=RELATIVE_TOLERANCE,
         slope=lambda g, x, y: g.rsqrt((1.0 - x) * (1.0 + x)),
+        onnx=("Asin",),
         smoke=SmokeRange(-0.9, 0.9, lambda a, b: (math.asin(a), math.asin(b), 2.3)),
         numpy=("arcsin",),
     ),
@@ -300,6 +310,7 @@ registry.register_all(
         fewer_unary_samples(-1, 1, (0.999, 1)),
         uses=("arcs",),
         slope=lambda g, x, y: -g.rsqrt((1.0 - x) * (1.0 + x)),
+        onnx=("Acos",),
         smoke=SmokeRange(-0.9, 0.9, lambda a, b: (math.acos(b), math.acos(a), 2.3)),
         numpy=("arccos",),
     ),
