@@ -29,7 +29,8 @@ from rlxweb.ir.shape_arithmetic import numel
 MAX_EPILOGUE_NODES = 24
 # The includes of calls that end with their sums, and those that do more.
 _TILE_INCLUDES = {
-    f"{at}finish_none": f"{at}finish_tile" for at in ("", "conv_", "line_")
+    "finish_none": "finish_tile",
+    "conv_finish_none": "conv_finish_tile",
 }
 
 

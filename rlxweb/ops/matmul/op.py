@@ -209,6 +209,7 @@ def _matmul_dispatch(
         uniforms=uniforms
         | {"x_row": x_row, "x_k": x_k, "y_row": y_row, "y_n": y_n, "z_row": n},
         uses=(
+            # matmul_f32, matmul_i32 or matmul_u32
             f"matmul_{compute_scalar(dtype)}",
             "matmul_tile",
             "matmul_columns",

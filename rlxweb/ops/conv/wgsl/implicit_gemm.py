@@ -201,6 +201,7 @@ def _gemm_dispatch(
         item_unit="workgroup",
         workgroup_size=kernel.lanes,
         uniforms=uniforms,
+        # matmul_f32, matmul_i32 or matmul_u32
         uses=(f"matmul_{compute_scalar(out.dtype)}", "block", "conv_blocks"),
         source=kernel.source(),
         shared_bytes=kernel.shared_bytes,

@@ -116,6 +116,7 @@ def _conv_dispatch(
         grid=tuple((name, tiles.get(name, 1)) for name in GRID_AXES),
         workgroup_size=WORKGROUP_SIZE,
         uniforms=uniforms,
+        # matmul_f32, matmul_i32 or matmul_u32
         uses=(f"matmul_{compute_scalar(dtype)}", "conv_places", "conv_finish_none"),
         source=conv_tile_source(rows, vec4s),
         epilogue_site="tile" if numel(sizes[:6]) <= MAX_EPILOGUE_OUTPUTS else "",

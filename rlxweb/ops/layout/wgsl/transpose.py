@@ -46,6 +46,7 @@ def tiled_transpose(
         transpose.tile_dispatch("transpose_tiles", TILE_SIDE, 1),
         item_unit="workgroup",
         workgroup_size=WORKGROUP_SIZE,
+        # cell_f32, cell_i32 or cell_u32
         uses=(f"cell_{_SCALARS[dtype]}",),
         shared_bytes=4 * TILE_CELLS,
         iterations=2 * TILE_SIDE * TILE_SIDE / WORKGROUP_SIZE,
@@ -63,6 +64,7 @@ def vec4_transpose(
     transpose = _as_transpose(source, target, dtype)
     if transpose is None or dtype is DType.F16 or not transpose.is_vec4_aligned:
         return None
+    # matmul_f32, matmul_i32 or matmul_u32
     uses = (f"matmul_{_SCALARS[dtype]}",)
     return replace(transpose.tile_dispatch("transpose_fours", 4, 4), uses=uses)
 

@@ -44,6 +44,7 @@ def plan_tiled_matmul(
         shader="matmul_tiled",
         item_unit="workgroup",
         workgroup_size=WORKGROUP_SIZE,
+        # matmul_f32, matmul_i32 or matmul_u32
         uses=("matmul_tile", f"matmul_{compute_scalar(out.dtype)}", "rows_single"),
         shared_bytes=2 * TILE_SIDE * SLICE_DEPTH * 4,
         iterations=1.75,

@@ -50,6 +50,7 @@ def _row_dispatch(dispatch: KernelDispatch, n: int) -> KernelDispatch:
     workgroup_size = min(MAX_WORKGROUP_SIZE, 1 << (n // 4).bit_length())
     return replace(
         dispatch,
+        # softmax_group, layer_norm_group or rms_norm_group
         shader=f"{dispatch.shader}_group",
         item_unit="workgroup",
         workgroup_size=workgroup_size,

@@ -78,7 +78,7 @@ def compute_scalar(dtype: DType) -> WgslScalar:
 
 def element_type_include(dtype: DType) -> str:
     """Return the name of the include that defines the element type `E`."""
-    return f"type_{compute_scalar(dtype)}"
+    return f"type_{compute_scalar(dtype)}"  # type_f32, type_i32 or type_u32
 
 
 def group_axes(

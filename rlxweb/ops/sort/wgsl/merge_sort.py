@@ -128,6 +128,7 @@ class MergeSortPlanner:
             uniforms={**block_uniforms, **key_uniforms(lines)},
             uses=(
                 element_type_include(lines.dtype),
+                # rank_f32, rank_i32 or rank_u32
                 f"rank_{compute_scalar(lines.dtype)}",
             ),
             iterations=float(BLOCK_SIZE),

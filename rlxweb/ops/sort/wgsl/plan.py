@@ -134,6 +134,7 @@ def _key_dispatch(
             "z_inner": padded_strides[1],
             **key_uniforms(lines),
         },
+        # rank_f32, rank_i32 or rank_u32
         uses=(f"rank_{compute_scalar(lines.dtype)}",),
         source="\n".join(source),
     )

@@ -112,6 +112,7 @@ class _TopKStage:
                 "last": int(chunks == 1),
             },
             uses=(
+                # rank_f32, rank_i32 or rank_u32
                 f"rank_{self.scalar}",
                 "topk_places" if self.candidate_indices is None else "topk_lists",
             ),
