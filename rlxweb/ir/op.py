@@ -197,7 +197,7 @@ class Op:
     method     how Graph adds its node: (graph, op's name, *operands, **attrs) → tensor;
                None: plainly, where the op is elementwise, else no method comes of the
                record (`op_methods.py`)
-    numpy      names of the NumPy functions that are this op on arrays of its dtypes
+    numpy      names of the NumPy ufuncs that are this op on arrays of its dtypes
     smoke      over which values random graphs of the smoke test use it; None: not
     family     where it belongs, "" for one of the caller's own; the registry notes it
     """

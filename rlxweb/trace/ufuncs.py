@@ -449,12 +449,7 @@ def _positive(g: Any, x: Tensor) -> Any:
 
 
 REAL_UFUNCS.update(
-    {
-        getattr(np, name): _graph_method(op.name)
-        for op in registry
-        for name in op.numpy
-        if isinstance(getattr(np, name), np.ufunc)
-    }
+    {getattr(np, name): _graph_method(op.name) for op in registry for name in op.numpy}
 )
 REAL_UFUNCS.update(
     {
