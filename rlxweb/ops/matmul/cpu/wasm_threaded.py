@@ -2,7 +2,7 @@
 result.
 
 A part is some rows by some columns, of a right matrix that lies in panels as
-`wasm_matmul.py` lays them. Who is there takes the next part until there is none, and
+`wasm.py` lays them. Who is there takes the next part until there is none, and
 does with it what is to be done with the product: a region of
 `codegen/elementwise_wasm.py`. Every sum is one thread's, its terms in the order in
 which one thread would add them.

@@ -2,7 +2,7 @@
 workers.
 
 How such a product is cut into parts, where its operands lie in the memory that all
-share, and what is done with it there. Where there are no Workers, `wasm_matmul.py`
+share, and what is done with it there. Where there are no Workers, `wasm.py`
 computes alone.
 """
 

@@ -150,8 +150,9 @@
         return number + 1;
       },
 
-      // What `workers.py` says in words of 32 bits: how many are the job's; of the result,
-      // where it is, where it goes, how long it is; the same of so many operands; the job.
+      // What `web_workers.py` says in words of 32 bits: how many are the job's; of the
+      // result, where it is, where it goes, how long it is; the same of so many operands;
+      // the job.
       run(at) {
         if (isOver) return OVER;
         if (!heap.length) return STALE;
