@@ -41,6 +41,27 @@ def _encoded_names(names: tuple[str, ...]) -> tuple[object, ...]:
     return tuple(map(encode, names))
 
 
+@lru_cache(maxsize=16)
+def policy_variables(prefix: str) -> tuple[str, ...]:
+    """Return the variables of a device policy under a prefix."""
+    names = ("DEVICES", "DENY_DEVICES", "PREFER_DEVICES", "BENCHMARK_PICK")
+    return tuple(f"{prefix}_{name}" for name in names)
+
+
+_CHOICE_VARIABLES = (
+    *("RLX_DEVICE", "RLX_FORCE_DEVICE", "RLX_FAST"),
+    *policy_variables("RLX"),
+)
+
+
+def choice_environment() -> tuple[object, ...]:
+    """Return the present text of every variable that the choice of a device depends on.
+
+    Equal texts spell equal choices; to compare them takes less time than to read them.
+    """
+    return raw_values(_CHOICE_VARIABLES)
+
+
 def variable_text(name: str) -> str:
     """Return the text of a variable without spaces around it; "" when unset."""
     if raw_values((name,)) == (None,):  # asked often, and by far the usual answer

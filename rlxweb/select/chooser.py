@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
+from rlxweb.core.environment import choice_environment
 from rlxweb.core.errors import (
     DeviceError,
     DTypeError,
@@ -54,10 +55,9 @@ from rlxweb.select.calibration.profitability import (
     profitability_policy,
 )
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, available_places
-from rlxweb.select.device_pick_cache import recent_picks
+from rlxweb.select.device_pick_cache import CachedPick, recent_picks
 from rlxweb.select.policy import (
     DevicePolicy,
-    choice_environment,
     device_from_env,
     forced_device_from_env,
 )
@@ -210,11 +210,22 @@ def choose_place(job: J, request: PlaceRequest = ANY_PLACE) -> DevicePick[J]:
     Errors   UnknownDevice; those of `job.asked` for a place that was named; those of
     `job.nobody` when nothing may run it.
     """
+    return choose_reusable(job, request).pick
+
+
+def choose_reusable(job: J, request: PlaceRequest = ANY_PLACE) -> CachedPick:
+    """Choose as `choose_place`, for a caller who knows when the very same call comes
+    again.
+
+    Such a caller asks `is_current` and `use` of it first, instead of all this again.
+    """
     place, why = request.named_place()
     if place is None and device_from_env() is not None:  # 2, warned of at each call
         policy = request.policy or DevicePolicy.from_env()
         named_pick = choose_by_environment(job, policy, request)
-        return named_pick or choose_by_prediction(job, policy, request.adapters)
+        return CachedPick(
+            named_pick or choose_by_prediction(job, policy, request.adapters)
+        )
     context = (
         place,
         why,
@@ -328,7 +339,7 @@ def choose_by_environment(
         try:
             return _cached_pick(
                 job, (place, why), lambda: _choose_at_place(job, place, why)
-            )
+            ).pick
         except REFUSAL_ERRORS as error:
             why_not = error
     message = f"RLX_DEVICE={device.label} cannot run {job.title} and is ignored"
@@ -341,19 +352,15 @@ def choose_by_environment(
 
 def _cached_pick(
     job: J, context: tuple[Hashable, ...], compute_pick: Callable[[], DevicePick[J]]
-) -> DevicePick[J]:
+) -> CachedPick:
     """Return the cached pick of a job under the same circumstances, or compute and
     cache a new one.
     """
     job_key = job.key  # a walk over all nodes of a graph
     if job_key is None:
-        return compute_pick()
+        return CachedPick(compute_pick())
     key = (job_key, context, calibration_store.change_count)
-    pick = recent_picks.get(key)
-    if pick is None:
-        pick = compute_pick()
-        recent_picks.add(key, pick)
-    return pick
+    return recent_picks.get(key) or recent_picks.add(key, compute_pick())
 
 
 # --- 4 and 5: nobody did ----------------------------------------------------------

@@ -1,6 +1,7 @@
 """Cache of the picks of recurring jobs; each entry serves a limited number of uses.
 
-What makes a pick the same is the caller's key. Knows no job and no way.
+What makes a pick the same is the caller's key. A caller that has an entry in hand may
+ask it directly, without the key. Knows no job and no way.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from rlxweb.core.environment import choice_environment
 from rlxweb.core.fork_safety import ForkSafeLock, register_child_callback
+from rlxweb.select.calibration.calibration_store import calibration_store
 from rlxweb.select.calibration.profitability import profitability_policy
 
 if TYPE_CHECKING:
@@ -17,11 +20,33 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class _CachedPick:
-    """Cached pick and the number of times it may still be used."""
+class CachedPick:
+    """Pick with the number of times it may still be used, and the circumstances that
+    it was made in.
+    """
 
     pick: DevicePick[Any]
-    uses: int
+    uses: int = 0
+    circumstances: object = None
+
+    def is_current(self) -> bool:
+        """Return whether the environment and the measurements are what they were."""
+        return self.circumstances == _circumstances()
+
+    def use(self) -> bool:
+        """Use the pick once more; return whether it could be."""
+        # Without a lock: two threads at once may use it once more than was said.
+        if self.uses < 1:
+            return False
+        self.uses -= 1
+        if self.pick.cpu_ns:  # 0 where a place was named
+            profitability_policy.add_job(self.pick.cpu_ns)
+        return True
+
+
+def _circumstances() -> tuple[object, ...]:
+    """Return what every choice of a device depends on besides its job."""
+    return *choice_environment(), calibration_store.change_count
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
@@ -35,7 +60,7 @@ class PickCache:
 
     uses: int = 256
     capacity: int = 256
-    _entries: dict[Hashable, _CachedPick] = field(default_factory=dict)
+    _entries: dict[Hashable, CachedPick] = field(default_factory=dict)
     _lock: ForkSafeLock = field(default_factory=ForkSafeLock)
 
     def __post_init__(self) -> None:
@@ -45,34 +70,37 @@ class PickCache:
         """Remove all cached picks in a forked child, which cannot use every engine of
         its parent.
         """
-        self._entries.clear()
+        self._remove_all()
 
-    def get(self, key: Hashable) -> DevicePick[Any] | None:
-        """Return the cached pick of a key; None if there is none or its uses are
+    def get(self, key: Hashable) -> CachedPick | None:
+        """Return the entry of a key and use it; None if there is none or its uses are
         spent.
         """
-        # Without the lock: two threads at once may use it once more than was said.
         entry = self._entries.get(key)
-        if entry is None or entry.uses < 1:
-            return None
-        entry.uses -= 1
-        pick = entry.pick
-        if pick.cpu_ns:  # 0 where a place was named
-            profitability_policy.add_job(pick.cpu_ns)
-        return pick
+        return entry if entry is not None and entry.use() else None
 
-    def add(self, key: Hashable, pick: DevicePick[Any]) -> None:
-        """Cache a pick and evict the oldest ones beyond the capacity."""
+    def add(self, key: Hashable, pick: DevicePick[Any]) -> CachedPick:
+        """Cache a pick, evict the oldest ones beyond the capacity, and return its
+        entry.
+        """
+        entry = CachedPick(pick, self.uses, _circumstances())
         with self._lock:
             self._entries.pop(key, None)  # the newest is the last
-            self._entries[key] = _CachedPick(pick, self.uses)
+            self._entries[key] = entry
             while len(self._entries) > self.capacity:
-                del self._entries[next(iter(self._entries))]
+                self._entries.pop(next(iter(self._entries))).uses = 0
+        return entry
 
     def clear(self) -> None:
         """Remove all cached picks, so that every job is decided again."""
         with self._lock:
-            self._entries.clear()
+            self._remove_all()
+
+    def _remove_all(self) -> None:
+        """Remove all entries, also for those who have one in hand."""
+        for entry in self._entries.values():
+            entry.uses = 0
+        self._entries.clear()
 
 
 recent_picks = PickCache()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import ClassVar, TypeVar
 
 from rlxweb.core.argument_validation import coerce_integer
@@ -22,6 +21,7 @@ from rlxweb.core.device import (
 from rlxweb.core.environment import (
     NO_WORDS,
     YES_WORDS,
+    policy_variables,
     raw_values,
     read_variable,
     variable_text,
@@ -175,7 +175,7 @@ class DevicePolicy:
         RLX reads RLX_P_DEVICES here, which its own documentation does not say.
         Nonsense is warned about (EnvironmentWarning) and ignored.
         """
-        if raw_values(variables := _policy_variables(prefix)) == (None,) * len(
+        if raw_values(variables := policy_variables(prefix)) == (None,) * len(
             variables
         ):
             return _DEFAULT_POLICY if cls is DevicePolicy else cls()
@@ -216,13 +216,6 @@ def _check_strategy(strategy: object) -> None:
         raise UsageError("DevicePolicy", problem, "expected a strategy", hint)
 
 
-@lru_cache(maxsize=16)
-def _policy_variables(prefix: str) -> tuple[str, ...]:
-    """Return the variables of a policy under a prefix."""
-    names = ("DEVICES", "DENY_DEVICES", "PREFER_DEVICES", "BENCHMARK_PICK")
-    return tuple(f"{prefix}_{name}" for name in names)
-
-
 _DEFAULT_POLICY = DevicePolicy()
 _BENCHMARK_RUNS = 3
 """Runs on each device if RLX_BENCHMARK_PICK is a yes without a number."""
@@ -249,20 +242,6 @@ def device_chain_from_env(prefix: str = "RLX") -> tuple[Device, ...]:
     invalid.
     """
     return read_variable(f"{prefix}_DEVICE_CHAIN", parse_device_list) or ()
-
-
-def choice_environment() -> tuple[object, ...]:
-    """Return the present text of every variable that the choice of a device depends on.
-
-    Equal texts spell equal choices; to compare them takes less time than to read them.
-    """
-    return raw_values(_CHOICE_VARIABLES)
-
-
-_CHOICE_VARIABLES = (
-    *("RLX_DEVICE", "RLX_FORCE_DEVICE", "RLX_FAST"),
-    *_policy_variables("RLX"),
-)
 
 
 def _parse_runs(text: str) -> int:

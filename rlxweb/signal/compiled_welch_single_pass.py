@@ -20,10 +20,12 @@ from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.ops.welch.cpu.rows import (
     KernelSamples,
     RowCheckLimits,
+    RowJob,
+    has_long_rows,
+    row_job,
     strongest_bins_within,
 )
 from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower
-from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.chooser import DevicePick
 from rlxweb.signal.rounding_floor import rounding_shares
 from rlxweb.signal.row_preparation import energy_limits
@@ -40,7 +42,7 @@ class SinglePassKernel:
     """
 
     kernel: CompiledWelchKernel
-    spec: WelchSpec
+    job: RowJob
     k: int
     limits: RowCheckLimits
     dtype: np.dtype[Any]
@@ -55,7 +57,7 @@ class SinglePassKernel:
             return None
         samples = KernelSamples.from_float_rows(rows)
         bins_and_power = strongest_bins_within(
-            self.kernel, samples, self.spec, self.k, self.limits
+            self.kernel, samples, self.job, self.k, self.limits
         )
         if bins_and_power is None:
             self.calls_to_skip = _SKIPPED_CALLS
@@ -80,8 +82,12 @@ def single_pass_kernel(pick: DevicePick[WelchJob]) -> SinglePassKernel | None:
     # The rows are judged by all segments asked for, whatever a way averages.
     if kernel is None or plan.shift or spec is not job.spec:
         return None
+    if kernel.find_peaks is None or has_long_rows(job.n_samples, spec):
+        return None
     floor = rounding_shares(spec).max_line / plan.n_used
     limits = RowCheckLimits(
         plan.min_sum, plan.max_sum, floor, plan.n_used, job.n_samples
     )
-    return SinglePassKernel(kernel, spec, job.k, limits, np.dtype(spec.dtype))
+    dtype = np.dtype(spec.dtype)
+    rows = row_job(kernel, dtype, job.n_samples, spec, job.k)
+    return SinglePassKernel(kernel, rows, job.k, limits, dtype)

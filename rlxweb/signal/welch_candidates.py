@@ -300,12 +300,16 @@ def _candidate_engine(job: WelchJob, candidate: Candidate) -> WelchEngine:
 
 
 async def run_pick(
-    pick: DevicePick[WelchJob], work: EngineWork[T], strict: bool
+    pick: DevicePick[WelchJob],
+    work: EngineWork[T],
+    strict: bool,
+    resolved: tuple[WelchJob, WelchEngine] | None = None,
 ) -> tuple[T, DevicePick[WelchJob]]:
     """Run the work on the picked candidate; return the answer, and the pick as it was
     carried out.
 
     strict   a run that is lost with its device raises
+    resolved  what `resolve_pick` gives, where the caller has it in hand
     Errors   those of the engine; DeviceLost, GpuTimeout when no way is left.
     """
 
@@ -316,7 +320,7 @@ async def run_pick(
         )
 
     try:
-        return await work(*resolve_pick(pick)), pick
+        return await work(*(resolved or resolve_pick(pick))), pick
     except Inexact as error:
         exact_candidates = [
             candidate for candidate in pick.decision.candidates if _is_exact(candidate)

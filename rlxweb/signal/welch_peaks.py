@@ -21,7 +21,6 @@ from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower, to_peaks
 from rlxweb.select.chooser import PlaceRequest, choose_place, choose_place_async
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from rlxweb.signal.accept_third_party_objects import accept_objects
-from rlxweb.signal.compiled_welch_single_pass import single_pass_kernel
 from rlxweb.signal.custom_detrend import apply_custom_detrend, as_custom_detrend
 from rlxweb.signal.device_resident_rows import (
     DeviceRows,
@@ -50,17 +49,19 @@ from rlxweb.signal.spectrum_peaks import (
     peaks_from_bins,
 )
 from rlxweb.signal.spectrum_result import Spectrum
+from rlxweb.signal.welch_call_cache import (
+    CallPlan,
+    CheckedCall,
+    call_key,
+    find_call,
+    store_call,
+)
 from rlxweb.signal.welch_candidates import (
     WelchJob,
-    resolve_pick,
     run_pick,
     validate_strategy,
 )
 from rlxweb.signal.welch_peaks_arguments import (
-    CachedCall,
-    call_key,
-    find_call,
-    store_call,
     validate_band,
     validate_k,
     validate_max_error,
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from rlxweb.core.adc_samples import Digital
     from rlxweb.core.device import DeviceLike
     from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
-    from rlxweb.select.chooser import DevicePick
     from rlxweb.signal.custom_detrend import CustomDetrend
     from rlxweb.signal.frequency_bins import BinRange
     from rlxweb.signal.learned.transform_file import ModelLike
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 
     RetainedPower = tuple[NDArray[Any], RoundingFloor] | None
     PeakSearchOutcome = tuple[PeaksOfPower, RetainedPower]
-    PickRunner = Callable[[DevicePick[WelchJob]], Coroutine[Any, Any, WelchPeaks]]
+    PlanRunner = Callable[[CallPlan], Coroutine[Any, Any, WelchPeaks]]
 
 CONTEXT = "welch_peaks"
 Mode = Literal["bins", "peaks"]
@@ -193,24 +193,23 @@ def welch_peaks(
     """
     arguments, started_ns = locals(), perf_counter_ns()
     key = call_key(x, tuple(arguments.values())[1:])
-    known = find_call(key)
-    if known is None:
+    call = find_call(key)
+    if call is None:
         job, request, run = _prepare_call(**arguments, key=key, started_ns=started_ns)
-        return run_blocking(run(choose_place(job, request)))
+        return run_blocking(run(CallPlan.from_pick(choose_place(job, request))))
     rows = cast("NDArray[Any]", x)  # by its key
     rows = rows if rows.ndim == 2 else rows[None]
-    pick = choose_place(known.job, known.request)
-    single_pass = single_pass_kernel(pick)
-    if single_pass is not None and rows.dtype == single_pass.dtype:
+    plan = call.plan()
+    if plan.single_pass is not None and rows.dtype == plan.single_pass.dtype:
         chosen_ns = perf_counter_ns()
-        peaks = single_pass.strongest_bins(rows)
+        peaks = plan.single_pass.strongest_bins(rows)
         if peaks is not None:
             done_ns = perf_counter_ns()
-            pick.observe(done_ns - chosen_ns)
+            plan.pick.observe(done_ns - chosen_ns)
             times = started_ns, chosen_ns, done_ns
-            return _shape_peaks(to_peaks(*peaks, known.hz), known, pick, times)
-    prepared = prepare_rows(rows, known.job.spec, known.caller, known.nan)
-    return run_blocking(_run_peaks(rows, prepared, known, started_ns, pick))
+            return _shape_peaks(to_peaks(*peaks, call.hz), call, plan, times)
+    prepared = prepare_rows(rows, call.job.spec, call.caller, call.nan)
+    return run_blocking(_run_peaks(rows, prepared, call, started_ns, plan))
 
 
 @accept_objects("x", like=welch_peaks)
@@ -237,7 +236,7 @@ async def welch_peaks_async(
     if not is_browser():
         return await run_in_thread(lambda: welch_peaks(**bound_arguments))
     job, request, run = _prepare_call(**bound_arguments)
-    return await run(await choose_place_async(job, request))
+    return await run(CallPlan.from_pick(await choose_place_async(job, request)))
 
 
 def _prepare_call(
@@ -257,9 +256,9 @@ def _prepare_call(
     key: object = None,
     started_ns: int = 0,
     **estimate: Any,
-) -> tuple[WelchJob, PlaceRequest, PickRunner]:
+) -> tuple[WelchJob, PlaceRequest, PlanRunner]:
     """Check the arguments; return the job, the place request, and the function that
-    runs a pick.
+    runs a plan.
     """
     array = as_samples(x, CONTEXT)
     detrend_function = as_custom_detrend(estimate["detrend"])
@@ -306,12 +305,12 @@ def _prepare_call(
     if isinstance(array, DeviceRows):
         request = place_request_for(array, device, adapter, CONTEXT)
     fs = estimate["fs"]
-    known = CachedCall(
+    call = CheckedCall(
         job, request, caller, hz, fs, search, strict, nan, band, spectrum
     )
     if detrend_function is None and model is None and axis in (-1, array.ndim - 1):
-        store_call(key, known)
-    return job, request, partial(_run_peaks, rows, prepared, known, started_ns)
+        store_call(key, call)
+    return job, request, partial(_run_peaks, rows, prepared, call, started_ns)
 
 
 def _restrict_to_band(
@@ -376,12 +375,12 @@ _cached_job = lru_cache_if_small(
 async def _run_peaks(
     rows: SampleRows,
     prepared: PreparedRows | DeviceRows,
-    call: CachedCall,
+    call: CheckedCall,
     started_ns: int,
-    requested_pick: DevicePick[WelchJob],
+    plan: CallPlan,
 ) -> WelchPeaks:
-    """Run the pick; the time of a warm run corrects the cost model that chose it."""
-    caller, nan = call.caller, call.nan
+    """Run the plan; the time of a warm run corrects the cost model that chose it."""
+    caller, nan, requested_pick = call.caller, call.nan, plan.pick
 
     async def search(
         job: WelchJob, engine: WelchEngine
@@ -403,26 +402,31 @@ async def _run_peaks(
             own_rows = prepared
         chosen_ns = perf_counter_ns()
         ((peaks, retained), is_warm), pick = await run_pick(
-            requested_pick, search, call.strict or prepared is not own_rows
+            requested_pick,
+            search,
+            call.strict or prepared is not own_rows,
+            (plan.job, plan.engine),
         )
     except DEVICE_LOST as error:
         raise describe_device_loss(error, prepared, CONTEXT) from error.__cause__
     done_ns = perf_counter_ns()
-    if is_warm and pick is requested_pick:
+    if pick is not requested_pick:
+        plan = CallPlan.from_pick(pick)
+    elif is_warm:
         pick.observe(done_ns - chosen_ns)
     times = started_ns or chosen_ns, chosen_ns, done_ns
-    return _shape_peaks(peaks, call, pick, times, retained)
+    return _shape_peaks(peaks, call, plan, times, retained)
 
 
 def _shape_peaks(
     peaks: PeaksOfPower,
-    call: CachedCall,
-    pick: DevicePick[WelchJob],
+    call: CheckedCall,
+    plan: CallPlan,
     times: tuple[int, ...],
     retained: RetainedPower = None,
 ) -> WelchPeaks:
     """Return the peaks in the shape of the call."""
-    job, engine = resolve_pick(pick)
+    pick, job, engine, _ = plan
     batch_shape = call.caller.batch_shape
     shape, heights = (*batch_shape, peaks.bins.shape[-1]), peaks.prominence
     if peaks.bins.shape != shape:
@@ -456,7 +460,7 @@ def _shape_peaks(
 
 
 def _shape_spectrum(
-    power: NDArray[Any], floor: RoundingFloor, call: CachedCall, result: WelchPeaks
+    power: NDArray[Any], floor: RoundingFloor, call: CheckedCall, result: WelchPeaks
 ) -> Spectrum:
     """Return the power (B, F) that the peaks are of, in the shape of the call."""
     batch_shape = call.caller.batch_shape
@@ -471,7 +475,7 @@ def _shape_spectrum(
 
 
 async def _search_peaks(
-    prepared: PreparedRows, call: CachedCall, job: WelchJob, engine: WelchEngine
+    prepared: PreparedRows, call: CheckedCall, job: WelchJob, engine: WelchEngine
 ) -> PeakSearchOutcome:
     """Return the peaks, and the power where the spectrum is to be retained."""
     hz, caller, band = call.hz, call.caller, call.band

@@ -5,16 +5,29 @@ eviction.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from rlxweb.core.device import Device
 from rlxweb.select import chooser
+from rlxweb.select.calibration.calibration_store import calibration_store
 from rlxweb.select.calibration.profitability import profitability_policy
-from rlxweb.select.chooser import PlaceRequest, choose_fastest, choose_place
+from rlxweb.select.chooser import (
+    DevicePick,
+    PlaceRequest,
+    choose_fastest,
+    choose_place,
+)
 from rlxweb.select.device_and_adapter import CPU_PLACE
 from rlxweb.select.device_pick_cache import PickCache
 from tests.unit.signal.fake_gpu import CPU_AND_GPU, FakeGpu, make_job
+
+
+def has(cache: PickCache, key: str, pick: DevicePick[Any]) -> bool:
+    """Return whether the cache answers a key with this pick."""
+    entry = cache.get(key)
+    return entry is not None and entry.pick is pick
 
 
 def test_expired_pick_uses_new_corrections(
@@ -59,7 +72,7 @@ def test_pick_is_cached_for_a_number_of_uses(two: FakeGpu) -> None:
     assert cache.get("a") is None
     cache.add("a", pick)
     before = profitability_policy.spent_ns
-    assert [cache.get("a") is pick for _ in range(4)] == [True, True, False, False]
+    assert [has(cache, "a", pick) for _ in range(4)] == [True, True, False, False]
     assert profitability_policy.spent_ns == pytest.approx(before + 2 * pick.cpu_ns)
     cache.add("a", pick)
     cache.clear()
@@ -75,7 +88,30 @@ def test_oldest_pick_is_evicted_first() -> None:
         cache.add(name, pick)
     cache.get("a")
     cache.add("c", pick)
-    assert [cache.get(name) is pick for name in "abc"] == [False, True, True]
+    assert [has(cache, name, pick) for name in "abc"] == [False, True, True]
     cache.add("b", pick)  # anew: it is the youngest now
     cache.add("d", pick)
-    assert [cache.get(name) is pick for name in "bcd"] == [True, False, True]
+    assert [has(cache, name, pick) for name in "bcd"] == [True, False, True]
+
+
+def test_an_entry_in_hand_ends_with_what_it_was_made_in(
+    two: FakeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another environment, a new measurement, eviction and `clear` all end it."""
+    cache = PickCache(capacity=1)
+    pick = choose_fastest(make_job(), places=[CPU_PLACE])
+    entry = cache.add("a", pick)
+    assert entry.is_current()
+    assert entry.use()
+    with monkeypatch.context() as patch:
+        patch.setenv("RLX_DENY_DEVICES", "cpu")
+        assert not entry.is_current()
+        patch.delenv("RLX_DENY_DEVICES")
+        assert entry.is_current()
+        patch.setattr(calibration_store, "change_count", -1)
+        assert not entry.is_current()
+    other = cache.add("b", pick)
+    assert not entry.use()
+    assert other.use()
+    cache.clear()
+    assert not other.use()

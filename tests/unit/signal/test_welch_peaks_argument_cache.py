@@ -11,7 +11,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import DTypeError, NotFinite, RlxError, UsageError
-from rlxweb.signal import welch_peaks_arguments
+from rlxweb.signal import welch_call_cache
 from rlxweb.signal.compiled_welch_single_pass import single_pass_kernel
 from rlxweb.signal.row_preparation import prepare_rows
 
@@ -29,7 +29,7 @@ def is_same_result(first: rlx.WelchPeaks, second: rlx.WelchPeaks) -> bool:
 
 def call_uncached(x: Any, **options: Any) -> rlx.WelchPeaks:
     """Return the result of a process that has not seen this call."""
-    welch_peaks_arguments._cached_calls.clear()
+    welch_call_cache._calls.clear()
     return rlx.welch_peaks(x, **{**OPTIONS, **options})
 
 
@@ -78,7 +78,7 @@ def test_equal_arguments_of_other_types_are_distinct(jit_mode: str) -> None:
     for change in ({"fs": True}, {"nsegments": True}, {"k": 5.0}, {"strict": 0}):
         call_uncached(X, **options)
         cached = outcome(change)
-        welch_peaks_arguments._cached_calls.clear()
+        welch_call_cache._calls.clear()
         assert outcome(change) == cached
         n_refused += isinstance(cached, str)
     assert n_refused
@@ -178,7 +178,7 @@ def test_odd_rows_give_the_uncached_result(
     with np.errstate(over="ignore"):
         ODD_ROWS[name](odd)
     cached = result_or_message()
-    welch_peaks_arguments._cached_calls.clear()
+    welch_call_cache._calls.clear()
     want = result_or_message()
     if isinstance(want, str):
         assert cached == want
@@ -218,10 +218,10 @@ def test_ordinary_rows_skip_preparation(
 
 def test_refused_calls_are_not_cached(jit_mode: str) -> None:
     """A refused call leaves nothing in the cache."""
-    welch_peaks_arguments._cached_calls.clear()
+    welch_call_cache._calls.clear()
     for _ in range(2):
         with pytest.raises(UsageError, match="k is 900"):
             rlx.welch_peaks(X, **{**OPTIONS, "k": 900})
         with pytest.raises(DTypeError):
             rlx.welch_peaks(X.astype("M8[s]"), **OPTIONS)
-    assert not welch_peaks_arguments._cached_calls
+    assert not welch_call_cache._calls

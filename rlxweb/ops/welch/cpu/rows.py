@@ -147,7 +147,7 @@ def compiled_power(
     kernel: CompiledWelchKernel, samples: KernelSamples, spec: WelchSpec
 ) -> NDArray[Any]:
     """Return the average power spectrum of every row (B, F), like `welch_power`."""
-    if _has_long_rows(samples, spec):
+    if has_long_rows(samples.x.shape[1], spec):
         return _long_rows_power(kernel, samples, spec)
     return _short_rows_power(kernel, samples, spec)
 
@@ -156,10 +156,11 @@ def compiled_strongest_bins(
     kernel: CompiledWelchKernel, samples: KernelSamples, spec: WelchSpec, k: int
 ) -> BinsAndPower:
     """Return the k strongest bins of every row, like `strongest_bins` of its power."""
-    if kernel.find_peaks is None or _has_long_rows(samples, spec):
+    if kernel.find_peaks is None or has_long_rows(samples.x.shape[1], spec):
         return strongest_bins(compiled_power(kernel, samples, spec), k)
+    job = row_job(kernel, samples.x.dtype, samples.x.shape[1], spec, k)
     top_bins, unfinished_blocks = _short_rows_strongest_bins(
-        kernel, samples, spec, k, _NO_LIMITS
+        kernel, samples, job, k, _NO_LIMITS
     )
     for block in unfinished_blocks:  # NaN is searched for by NumPy
         power = compiled_power(kernel, samples.select_rows(block), spec)
@@ -170,24 +171,24 @@ def compiled_strongest_bins(
 def strongest_bins_within(
     kernel: CompiledWelchKernel,
     samples: KernelSamples,
-    spec: WelchSpec,
+    job: RowJob,
     k: int,
     limits: RowCheckLimits,
 ) -> BinsAndPower | None:
-    """Return the strongest bins like `compiled_strongest_bins`; None where a row needs
-    a second check or the rows are long.
+    """Return the strongest bins of short rows like `compiled_strongest_bins`; None
+    where a row needs a second check.
+
+    The kernel must have `find_peaks`.
     """
-    if kernel.find_peaks is None or _has_long_rows(samples, spec):
-        return None
     top_bins, unfinished_blocks = _short_rows_strongest_bins(
-        kernel, samples, spec, k, limits
+        kernel, samples, job, k, limits
     )
     return None if unfinished_blocks else top_bins
 
 
-def _has_long_rows(samples: KernelSamples, spec: WelchSpec) -> bool:
+def has_long_rows(n_samples: int, spec: WelchSpec) -> bool:
     """Return whether rows must be split into stretches of segments."""
-    segments = spec.segments_per_row(samples.x.shape[1])
+    segments = spec.segments_per_row(n_samples)
     return segments * spec.nfft > TASK_SAMPLES and segments > 2
 
 
@@ -195,7 +196,9 @@ def _short_rows_power(
     kernel: CompiledWelchKernel, samples: KernelSamples, spec: WelchSpec
 ) -> NDArray[Any]:
     """Compute the power of short rows, some rows a task."""
-    n_rows, segments, job = _row_job(kernel, samples, spec, 0)
+    n_rows, n_samples = samples.x.shape
+    job = row_job(kernel, samples.x.dtype, n_samples, spec, 0)
+    segments, kernel_job = job.segments, job.kernel_job
     out = np.empty((n_rows, kernel.generator.bin_count), kernel.power_dtype)
     output_address, row_nbytes = array_address(out), out.strides[0]
     rows_address, offsets_address, gains_address = samples.addresses
@@ -213,24 +216,24 @@ def _short_rows_power(
             _NO_LIMITS.address,
         )
         return kernel.compute_power(
-            job.address, *row_arguments, *scaling_arguments, *output_arguments
+            kernel_job.address, *row_arguments, *scaling_arguments, *output_arguments
         )
 
-    _run_row_blocks(n_rows, segments * spec.nfft, job, run_block)
+    _run_row_blocks(n_rows, job, run_block)
     return out
 
 
 def _short_rows_strongest_bins(
     kernel: CompiledWelchKernel,
     samples: KernelSamples,
-    spec: WelchSpec,
+    job: RowJob,
     k: int,
     limits: RowCheckLimits,
 ) -> tuple[BinsAndPower, Sequence[slice]]:
     """Search the strongest bins of short rows; return them and the blocks of rows left
     unfinished.
     """
-    n_rows, segments, job = _row_job(kernel, samples, spec, k)
+    n_rows, segments, kernel_job = len(samples.x), job.segments, job.kernel_job
     find_peaks = kernel.find_peaks
     assert find_peaks is not None  # the callers asked
     bins = np.empty((n_rows, k), np.int64)
@@ -254,20 +257,35 @@ def _short_rows_strongest_bins(
             limits.address,
         )
         return find_peaks(
-            job.address, *row_arguments, *scaling_arguments, *output_arguments
+            kernel_job.address, *row_arguments, *scaling_arguments, *output_arguments
         )
 
-    return (bins, power), _run_row_blocks(n_rows, segments * spec.nfft, job, run_block)
+    return (bins, power), _run_row_blocks(n_rows, job, run_block)
 
 
-def _row_job(
-    kernel: CompiledWelchKernel, samples: KernelSamples, spec: WelchSpec, k: int
-) -> tuple[int, int, WelchKernelJob]:
-    """Check the sample type; return the number of rows, of segments, and the kernel's
-    job.
+class RowJob(NamedTuple):
+    """Work of a kernel on each row of a given length.
+
+    segments         of a row
+    transformed      samples of all its transforms
     """
-    n_rows, n_samples = samples.x.shape
-    sample_type, dtype = kernel.generator.sample_type, samples.x.dtype
+
+    segments: int
+    transformed: int
+    kernel_job: WelchKernelJob
+
+
+def row_job(
+    kernel: CompiledWelchKernel,
+    dtype: np.dtype[Any],
+    n_samples: int,
+    spec: WelchSpec,
+    k: int,
+) -> RowJob:
+    """Check the type of the samples and return the kernel's job for rows of so many, of
+    which it searches k bins.
+    """
+    sample_type = kernel.generator.sample_type
     if dtype.kind == "f" and _TYPE_NBYTES.get(sample_type) != dtype.itemsize:
         raise DTypeError(
             "welch",
@@ -275,11 +293,8 @@ def _row_job(
             f"the compiled code expects {sample_type}",
         )
     segments = spec.segments_per_row(n_samples)
-    return (
-        n_rows,
-        segments,
-        welch_kernel_job(kernel, spec, segments, k, samples.x.itemsize),
-    )
+    kernel_job = welch_kernel_job(kernel, spec, segments, k, dtype.itemsize)
+    return RowJob(segments, segments * spec.nfft, kernel_job)
 
 
 class _ThreadScratch(threading.local):
@@ -303,20 +318,15 @@ _thread_scratch = _ThreadScratch()
 
 
 def _run_row_blocks(
-    n_rows: int,
-    row_samples: int,
-    job: WelchKernelJob,
-    run_block: Callable[[int, int, int], int],
+    n_rows: int, job: RowJob, run_block: Callable[[int, int, int], int]
 ) -> Sequence[slice]:
-    """Run `run_block(first_row, row_count, scratch)` for blocks of rows of
-    `row_samples` samples a row; return the blocks for which it reported a row left
-    unfinished.
-
-    Gives the blocks in which it found something.
+    """Run `run_block(first_row, row_count, scratch)` for blocks of rows; return the
+    blocks for which it reported a row left unfinished.
     """
+    row_samples, scratch_nbytes = job.transformed, job.kernel_job.scratch_nbytes
     if n_rows * row_samples <= TASK_SAMPLES:
         is_unfinished = (
-            run_block(0, n_rows, _thread_scratch.reserve(job.scratch_nbytes))
+            run_block(0, n_rows, _thread_scratch.reserve(scratch_nbytes))
             if n_rows
             else 0
         )
@@ -327,7 +337,7 @@ def _run_row_blocks(
     unfinished_blocks: list[slice] = []
 
     def make_worker() -> Task:
-        scratch = _thread_scratch.reserve(job.scratch_nbytes)
+        scratch = _thread_scratch.reserve(scratch_nbytes)
 
         def run_task(block_index: int) -> None:
             first_row = block_index * block_rows
@@ -348,7 +358,8 @@ def _long_rows_power(
     """Compute the power of long rows: sum segments by stretches, then add the stretches
     up.
     """
-    n_rows, segments, job = _row_job(kernel, samples, spec, 0)
+    n_rows, n_samples = samples.x.shape
+    segments, _, job = row_job(kernel, samples.x.dtype, n_samples, spec, 0)
     out = np.empty((n_rows, kernel.generator.bin_count), kernel.power_dtype)
     segments_per_stretch = max(2, TASK_SAMPLES // spec.nfft // 2 * 2)
     stretch_count = -(-segments // segments_per_stretch)
