@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import Limits
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.jax_engine import open_jax
 from rlxweb.engines.mlx_engine import open_mlx
 from rlxweb.engines.reference_comparison import (
@@ -30,7 +30,7 @@ from rlxweb.engines.reference_comparison import (
     single_op_graph,
 )
 from rlxweb.engines.torch_engine import open_torch
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.pipeline_cache import PipelineCache
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferUsage, Command
@@ -108,7 +108,7 @@ class PoisonedPort:
 
 def adapter_backend(
     request: AdapterRequest, limits: Limits | None = None, **options: Any
-) -> WebGpuBackend:
+) -> WebGpuEngine:
     """Return a backend on the tests' port of an adapter, which itself enforces
     `limits`.
     """
@@ -117,7 +117,7 @@ def adapter_backend(
             request.backends, request.name, request.features, limits
         )
     port = _open_port(request)
-    return WebGpuBackend(port, pipelines=port.pipelines, **options)
+    return WebGpuEngine(port, pipelines=port.pipelines, **options)
 
 
 class GuardedPort:
@@ -162,7 +162,7 @@ class GuardedPort:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Backend of a test, with the way its plans are compiled."""
+    """Engine of a test, with the way its plans are compiled."""
 
     name: str
     backend: Any
@@ -207,7 +207,7 @@ def guarded_engine(request: AdapterRequest) -> Engine:
     """Return the adapter's engine with guard bytes behind every buffer."""
     port = _open_port(request)
     guarded_port: Any = GuardedPort(port)
-    return Engine("guarded", WebGpuBackend(guarded_port, pipelines=port.pipelines))
+    return Engine("guarded", WebGpuEngine(guarded_port, pipelines=port.pipelines))
 
 
 ARRAY_LIBRARIES = {"torch-cpu": open_torch, "jax-cpu": open_jax, "mlx": open_mlx}
@@ -229,7 +229,7 @@ def engine(
     if not variants:
         name_parts.append("without variants")
     if request is None:
-        numpy = CpuBackend() if variants else CpuBackend(variants=())
+        numpy = CpuEngine() if variants else CpuEngine(variants=())
         return Engine(" ".join(["NumPy", *name_parts]), numpy, optimise)
     if isinstance(request, str):
         backend = run_blocking(ARRAY_LIBRARIES[request]("cpu"))
@@ -246,7 +246,7 @@ def engine(
 def missing_features(engine: Engine, names: Iterable[str]) -> set[str]:
     """Return the given types and features that an engine does not have."""
     supported = {dtype.value for dtype in engine.backend.target.array_dtypes}
-    if isinstance(engine.backend, WebGpuBackend):
+    if isinstance(engine.backend, WebGpuEngine):
         supported |= engine.backend.kernel_selector.hardware.features
     return {*names} - supported
 

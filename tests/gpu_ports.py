@@ -25,7 +25,7 @@ from rlxweb.core.errors import (
     SessionClosed,
     ShaderRejected,
 )
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -118,6 +118,6 @@ def prepare_graph(backend: Any, graph: Graph) -> Any:
 def shader_source(graph: Graph, port: FakePort | None = None) -> str:
     """Return the source of the only shader that a graph needs."""
     port = port or open_fake_port()
-    prepare_graph(WebGpuBackend(port), graph)
+    prepare_graph(WebGpuEngine(port), graph)
     (pipeline,) = port.pipelines.values()
     return pipeline.source

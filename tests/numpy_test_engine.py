@@ -12,7 +12,7 @@ from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
 from rlxweb.engines.array import array_target
 from rlxweb.engines.evaluate import evaluate
-from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.registry import Row
 from rlxweb.ir.dtype import DType
 
@@ -22,11 +22,11 @@ class PreparedNumpyPlan(Program):
     """Plan with the values of its params."""
 
     plan: Plan
-    engine: Backend
+    engine: Engine
     params: dict[str, Array] = field(default_factory=dict)
 
 
-class NumpyTestEngine(Backend):
+class NumpyTestEngine(Engine):
     """NumPy engine, exact unless `off` is added to its results."""
 
     name = "Made 1.0"
@@ -68,7 +68,7 @@ class NumpyTestEngineOpener:
 
     opened: list[NumpyTestEngine] = field(default_factory=list)
 
-    async def open_engine(self, adapter: str) -> Backend:
+    async def open_engine(self, adapter: str) -> Engine:
         self.opened.append(NumpyTestEngine())
         return self.opened[-1]
 

@@ -1,7 +1,7 @@
-"""Backend that runs a plan over any NumPy-like namespace with the ops' reference
+"""Engine that runs a plan over any NumPy-like namespace with the ops' reference
 implementations.
 
-This is the meaning of every op put to work: `ArrayBackend` is an engine on NumPy or on
+This is the meaning of every op put to work: `ArrayEngine` is an engine on NumPy or on
 a library that looks like it. Nothing here touches a device array but through its own
 namespace.
 """
@@ -24,7 +24,7 @@ from rlxweb.core.errors import OutOfMemory
 from rlxweb.core.thread_tasks import cancellation_check
 from rlxweb.engines.array_device_arrays import (
     LibraryArray,
-    LibraryArrayBackend,
+    LibraryArrayEngine,
     LibraryDeviceBuffer,
     copy_if_shared,
     restore_dtype,
@@ -39,8 +39,8 @@ from rlxweb.engines.array_node_calls import (
 from rlxweb.engines.array_step_clock import StepClock
 from rlxweb.engines.protocol import (
     Array,
-    Backend,
     DeviceBuffer,
+    Engine,
     Feeds,
     Program,
     released_error,
@@ -72,7 +72,7 @@ class ArrayProgram(Program):
     """
 
     plan: Plan
-    engine: Backend
+    engine: Engine
     leaf_ids: Mapping[str, int]
     compute: Compute
     calls: Sequence[NodeCall]
@@ -101,8 +101,8 @@ def array_target(name: str, dtypes: frozenset[DType]) -> Target:
 ignore_float_errors = partial(np.errstate, all="ignore")
 
 
-class ArrayBackend(LibraryArrayBackend):
-    """Backend over a NumPy-like array library; values are dropped once no later step
+class ArrayEngine(LibraryArrayEngine):
+    """Engine over a NumPy-like array library; values are dropped once no later step
     reads them.
 
     xp         the namespace: the functions that references call, and the dtypes
@@ -288,7 +288,7 @@ class ArrayBackend(LibraryArrayBackend):
             if variant.can_run(inputs, out, attrs)
         )
 
-    def with_variant(self, variant: str) -> Backend:
+    def with_variant(self, variant: str) -> Engine:
         variants = self.kernels.with_name(variant)
         if not variants:
             return super().with_variant(variant)

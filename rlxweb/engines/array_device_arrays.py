@@ -1,7 +1,7 @@
 """Device arrays of an engine over an array library: the library's own arrays, never
 written to.
 
-Half of `array.ArrayBackend`, which says what the attributes are; the runs are there.
+Half of `array.ArrayEngine`, which says what the attributes are; the runs are there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rlxweb.core.bfloat16 import from_float32, is_bfloat16, widen_bfloat16
 from rlxweb.core.errors import DTypeError
 from rlxweb.engines.protocol import (
     Array,
-    Backend,
     DeviceBuffer,
+    Engine,
     read_only_view,
     require_own_buffer,
 )
@@ -45,7 +45,7 @@ class LibraryDeviceBuffer(DeviceBuffer):
 
     def __init__(
         self,
-        engine: Backend,
+        engine: Engine,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         value: LibraryArray,
@@ -87,7 +87,7 @@ def copy_if_shared(array: Array, others: Sequence[Array]) -> Array:
     return array.copy(order="C") if is_shared or not is_plain else array
 
 
-class LibraryArrayBackend(Backend):
+class LibraryArrayEngine(Engine):
     """Base of backends whose device arrays are arrays of a library."""
 
     _xp: Any

@@ -18,7 +18,7 @@ from rlxweb.engines.protocol import Array, LatencyProbe, LatencyProbes
 
 @dataclass(slots=True)
 class ArrayLatencyProbes(LatencyProbes):
-    """Latency probes over a library's arrays; the attributes are `ArrayBackend`'s."""
+    """Latency probes over a library's arrays; the attributes are `ArrayEngine`'s."""
 
     to_device: Callable[[Array], LibraryArray]
     to_host: Callable[[Any], Array]

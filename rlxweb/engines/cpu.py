@@ -22,7 +22,7 @@ from rlxweb.codegen.native_elementwise import (
 from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
 from rlxweb.compiler.plan import Plan, PlanStep
 from rlxweb.core.thread_tasks import raise_if_cancelled
-from rlxweb.engines.array import ArrayBackend, ArrayProgram, NodeWork, array_target
+from rlxweb.engines.array import ArrayEngine, ArrayProgram, NodeWork, array_target
 from rlxweb.engines.array_device_arrays import LibraryArray
 from rlxweb.engines.cpu_float16_via_float32 import (
     float16_kernels,
@@ -104,8 +104,8 @@ def _run_segments(
     return [values[i] for i in graph.outputs]
 
 
-class CpuBackend(ArrayBackend):
-    """`ArrayBackend` over NumPy; without `variants` it runs the references alone."""
+class CpuEngine(ArrayEngine):
+    """`ArrayEngine` over NumPy; without `variants` it runs the references alone."""
 
     target = array_target("NumPy", frozenset(DType))
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from rlxweb.compiler.plan import PlanStep
 from rlxweb.core.errors import AdapterMissing
-from rlxweb.engines.array import ArrayBackend, array_target, ignore_float_errors
+from rlxweb.engines.array import ArrayEngine, array_target, ignore_float_errors
 from rlxweb.engines.array_device_arrays import LibraryDeviceBuffer
 from rlxweb.engines.array_library import (
     LibraryForkGuard,
@@ -27,7 +27,7 @@ from rlxweb.engines.array_library import (
 )
 from rlxweb.engines.cupy_elementwise import build_region_kernel
 from rlxweb.engines.cupy_kernel_variants import cupy_variants
-from rlxweb.engines.protocol import Backend, DeviceBuffer
+from rlxweb.engines.protocol import DeviceBuffer, Engine
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 
@@ -39,8 +39,8 @@ COMPILER_FLAGS = {"cuda": ("-fmad=false",), "hip": ("-ffp-contract=off",)}
 fork_guard = LibraryForkGuard("CuPy")
 
 
-class CupyBackend(ArrayBackend):
-    """`ArrayBackend` on CuPy; a region is one kernel if each op has a CUDA expression.
+class CupyEngine(ArrayEngine):
+    """`ArrayEngine` on CuPy; a region is one kernel if each op has a CUDA expression.
 
     kernel   `cupy.ElementwiseKernel` with its flags, or None: op by op
     stream   where all of it runs; `around` makes it the current one
@@ -82,7 +82,7 @@ class CupyBackend(ArrayBackend):
         return build_region_kernel(graph, step, self._kernel)
 
 
-async def open_cupy(kind: str = "cuda", adapter: str = "") -> Backend:
+async def open_cupy(kind: str = "cuda", adapter: str = "") -> Engine:
     """Open the engine on "cuda" or "hip" (ROCm).
 
     adapter   part of the name of a GPU, or ""
@@ -118,7 +118,7 @@ def _find_device(cupy: Any, kind: str, adapter: str, context: str) -> tuple[int,
 
 def _make_backend(
     cupy: Any, compat: Any, kind: str, index: int, name: str
-) -> CupyBackend:
+) -> CupyEngine:
     version = f"CuPy {cupy.__version__}"
     runtime = cupy.cuda.runtime
     driver = (
@@ -128,7 +128,7 @@ def _make_backend(
     device = partial(cupy.cuda.Device, index)
     with device():
         stream = cupy.cuda.Stream(non_blocking=True)
-    return CupyBackend(
+    return CupyEngine(
         compat,
         array_target(title, frozenset(DType)),
         kernel=partial(cupy.ElementwiseKernel, options=COMPILER_FLAGS[kind]),

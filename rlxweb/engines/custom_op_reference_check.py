@@ -20,8 +20,8 @@ import numpy as np
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.rewrites import rewrite_graph
 from rlxweb.core.errors import Disagrees, RlxError
-from rlxweb.engines.array import ArrayBackend
-from rlxweb.engines.protocol import Array, Backend
+from rlxweb.engines.array import ArrayEngine
+from rlxweb.engines.protocol import Array, Engine
 from rlxweb.engines.reference_comparison import (
     ComparisonResult,
     compare_to_reference,
@@ -55,7 +55,7 @@ COARSE_TOLERANCE = Tolerance(rtol=1e-3, atol=1e-3)
 ROUNDING_FACTOR = 8.0
 
 
-async def check_custom_ops(graph: Graph, backend: Backend) -> None:
+async def check_custom_ops(graph: Graph, backend: Engine) -> None:
     """Compare every registered op of a graph that was not yet checked on this engine
     with its reference.
 
@@ -63,7 +63,7 @@ async def check_custom_ops(graph: Graph, backend: Backend) -> None:
     Errors   Disagrees with the worst error and the first wrong element; GraphError for
     a reference that breaks its own shape rule; those of compiling and running.
     """
-    if isinstance(backend, ArrayBackend):
+    if isinstance(backend, ArrayEngine):
         return
     ops = {name: registry.get(name) for name in {n.op for n in graph.nodes()}}
     custom_names = {
@@ -245,7 +245,7 @@ def _special_values_for(drawn: Drawn) -> list[float]:
     return values or [drawn.low]
 
 
-async def _compare_op(op: Op, trial: _OpTrial, backend: Backend) -> str:
+async def _compare_op(op: Op, trial: _OpTrial, backend: Engine) -> str:
     """Compare the op with its reference; return why that was impossible, or "". Errors
     Disagrees.
     """
@@ -310,7 +310,7 @@ def _reference_result(op: Op, graph: Graph, trial: _OpTrial) -> tuple[Array, Any
 
 
 def _not_comparable_error(
-    op: Op, types: Types, backend: Backend, reason: str
+    op: Op, types: Types, backend: Engine, reason: str
 ) -> Disagrees:
     return Disagrees(
         f"custom op '{op.name}' of {', '.join(map(str, types))} on {backend.name}",
@@ -321,7 +321,7 @@ def _not_comparable_error(
 
 
 def _disagreement_error(
-    op: Op, arrays: Sequence[Array], backend: Backend, comparison: ComparisonResult
+    op: Op, arrays: Sequence[Array], backend: Engine, comparison: ComparisonResult
 ) -> Disagrees:
     types = ", ".join(f"{list(array.shape)} {array.dtype}" for array in arrays)
     return Disagrees(

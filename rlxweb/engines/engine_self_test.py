@@ -12,13 +12,13 @@ import numpy as np
 
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import AdapterMissing
-from rlxweb.engines.protocol import Array, Backend
+from rlxweb.engines.protocol import Array, Engine
 from rlxweb.ir.graph import Graph
 
 _TOLERANCE = 1e-4
 
 
-async def run_self_test(backend: Backend, context: str) -> None:
+async def run_self_test(backend: Engine, context: str) -> None:
     """Run a small graph in float32 and require the correct result.
 
     Errors   AdapterMissing for wrong ones, and whatever the engine raises.

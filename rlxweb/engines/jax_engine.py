@@ -20,8 +20,8 @@ from rlxweb.engines.array_library import (
     import_library,
     library_context,
 )
-from rlxweb.engines.protocol import Backend
-from rlxweb.engines.traced_array import TracedArrayBackend
+from rlxweb.engines.protocol import Engine
+from rlxweb.engines.traced_array import TracedArrayEngine
 from rlxweb.ir.dtype import DType
 from rlxweb.ops.conv.array_library import xla_convolution
 
@@ -31,7 +31,7 @@ library_threads = LibraryForkGuard("JAX")
 
 async def open_jax(
     kind: str = "cpu", adapter: str = "", *, trace_plans: bool = True
-) -> Backend:
+) -> Engine:
     """Open the JAX engine on "cpu", "gpu" or "tpu".
 
     adapter   part of the name of a device, or ""
@@ -65,7 +65,7 @@ def _device_name(device: Any) -> str:
 
 def _build_engine(
     jax: Any, kind: str, device: Any, trace_plans: bool
-) -> TracedArrayBackend:
+) -> TracedArrayEngine:
     """Return the engine for one JAX device."""
     version = f"JAX {jax.__version__}"
     on_cpu = kind == "cpu"
@@ -73,7 +73,7 @@ def _build_engine(
 
     name = version if on_cpu else f"{adapter} ({version})"
     settings = partial(jax.enable_x64, True), partial(jax.default_device, device)
-    return TracedArrayBackend(
+    return TracedArrayEngine(
         jax.numpy,
         array_target(version, frozenset(DType)),
         trace=jax.jit if trace_plans else None,

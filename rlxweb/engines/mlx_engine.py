@@ -27,8 +27,8 @@ from rlxweb.engines.array_library import (
     library_context,
 )
 from rlxweb.engines.mlx_kernel_variants import mlx_variants
-from rlxweb.engines.protocol import Array, Backend
-from rlxweb.engines.traced_array import TracedArrayBackend
+from rlxweb.engines.protocol import Array, Engine
+from rlxweb.engines.traced_array import TracedArrayEngine
 from rlxweb.ir.dtype import DType
 
 INSTALL = "pip install 'rlxweb[mlx]' (macOS and Linux)"
@@ -167,7 +167,7 @@ def _split_into_blocks(mx: Any, x: Any, axis: int) -> Any:
 
 async def open_mlx(
     kind: str = "cpu", adapter: str = "", *, trace_plans: bool | None = None
-) -> Backend:
+) -> Engine:
     """Open the MLX engine on "cpu" or "gpu" (Metal; CUDA in MLX's build for it).
 
     adapter   part of the name of the GPU, or ""
@@ -204,7 +204,7 @@ def _find_device_name(mx: Any, kind: str, adapter: str, context: str) -> str:
 
 def _build_engine(
     mx: Any, kind: str, name: str, trace_plans: bool
-) -> TracedArrayBackend:
+) -> TracedArrayEngine:
     """Return the engine for one of MLX's devices."""
     version = f"MLX {mx.__version__}"
     device = mx.cpu if kind == "cpu" else mx.gpu
@@ -214,7 +214,7 @@ def _build_engine(
 
     engine_name = version if kind == "cpu" else f"{name} ({version})"
     xp = MlxNamespace(mx)
-    return TracedArrayBackend(
+    return TracedArrayEngine(
         xp,
         array_target(version, SUPPORTED_DTYPES),
         trace=partial(_compile_per_thread, mx) if trace_plans else None,

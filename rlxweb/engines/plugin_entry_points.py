@@ -1,4 +1,4 @@
-"""Backends of other packages: the entry points of the group `rlxweb.backends`.
+"""Engines of other packages: the entry points of the group `rlxweb.backends`.
 
 An entry point's name is the device's label, its object a `Row`. Only names are read
 until an engine is asked for or listed; a package that is broken, or that takes a name
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rlxweb.core.device import ALIASES, Device, is_auto
 from rlxweb.core.errors import AdapterMissing, shown
 from rlxweb.core.library_crash_probe import library_problem
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry_row import (
     EngineLibrary,
     Row,
@@ -37,7 +37,7 @@ _RESERVED_LABELS = frozenset({*(d.label for d in Device), *ALIASES})
 
 
 @dataclass(frozen=True, slots=True)
-class BackendEntryPoint:
+class EngineEntryPoint:
     """Entry point of a backend; `package` is the distribution it came with."""
 
     entry_point: EntryPoint
@@ -45,13 +45,13 @@ class BackendEntryPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class InstalledBackends:
+class InstalledEngines:
     """Installed backends by label, and the rejected entry points with the reasons.
 
     rows   of the engines that were asked for so far
     """
 
-    entry_points: dict[str, BackendEntryPoint]
+    entry_points: dict[str, EngineEntryPoint]
     rejections: tuple[str, ...]
     rows: dict[str, Row] = field(default_factory=dict)
 
@@ -72,7 +72,7 @@ class InstalledBackends:
         return self.rows[label]
 
 
-def installed_backends(reserved_labels: Iterable[str]) -> InstalledBackends:
+def installed_engines(reserved_labels: Iterable[str]) -> InstalledEngines:
     """Read the entry points once per value of sys.path; no package is imported.
 
     reserved_labels  labels that are not free, beside RLX's names
@@ -83,10 +83,10 @@ def installed_backends(reserved_labels: Iterable[str]) -> InstalledBackends:
 @cache
 def _scan_entry_points(
     path: tuple[str, ...], reserved_labels: frozenset[str]
-) -> InstalledBackends:
+) -> InstalledEngines:
     from importlib.metadata import distributions
 
-    entry_points: dict[str, BackendEntryPoint] = {}
+    entry_points: dict[str, EngineEntryPoint] = {}
     rejections: list[str] = []
     folders = [entry for entry in path if not _is_stdlib_zip(entry)]
     for distribution in distributions(path=folders):
@@ -111,7 +111,7 @@ def _scan_entry_points(
                 )
             else:
                 entry_points[candidate.entry_point.name] = candidate
-    return InstalledBackends(entry_points, tuple(rejections))
+    return InstalledEngines(entry_points, tuple(rejections))
 
 
 def _is_shadowed(distribution: Distribution, folders: list[str]) -> bool:
@@ -136,16 +136,16 @@ def clear_cache() -> None:
 
 def _backend_entry_points(
     distribution: Distribution, package: str
-) -> Iterator[BackendEntryPoint]:
+) -> Iterator[EngineEntryPoint]:
     for entry in distribution.entry_points:
         if entry.group == GROUP:
-            yield BackendEntryPoint(entry, package)
+            yield EngineEntryPoint(entry, package)
 
 
 def _label_problem(
-    candidate: BackendEntryPoint,
+    candidate: EngineEntryPoint,
     reserved_labels: frozenset[str],
-    accepted: dict[str, BackendEntryPoint],
+    accepted: dict[str, EngineEntryPoint],
 ) -> str:
     label = candidate.entry_point.name
     if not _LABEL_PATTERN.fullmatch(label):
@@ -175,7 +175,7 @@ def try_entry(report_opened: Callable[[], object], value: str) -> None:
     report_opened()
 
 
-def _load_row(candidate: BackendEntryPoint) -> Row:
+def _load_row(candidate: EngineEntryPoint) -> Row:
     label, value = candidate.entry_point.name, candidate.entry_point.value
     problem = library_problem(candidate.entry_point.module, _TRY_ENTRY_TARGET, value)
     if problem:
@@ -199,10 +199,10 @@ def _load_row(candidate: BackendEntryPoint) -> Row:
     return replace(row, open=open_checked, display=row.display or label)
 
 
-def _unusable_row(candidate: BackendEntryPoint, reason: str) -> Row:
+def _unusable_row(candidate: EngineEntryPoint, reason: str) -> Row:
     message = f"{candidate.package}: {reason}"
 
-    async def fail_to_open(adapter: str) -> Backend:
+    async def fail_to_open(adapter: str) -> Engine:
         raise AdapterMissing(f"open device '{candidate.entry_point.name}'", message)
 
     return Row(

@@ -14,7 +14,7 @@ from rlxweb.core.device import check_adapter_name
 from rlxweb.core.errors import AdapterMissing, DeviceError, GraphError, MustAwait
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.core.limits import Limits
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import (
     NO_BACKEND,
     absence_reason,
@@ -25,20 +25,20 @@ from rlxweb.engines.registry import (
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
 
-BackendKey = tuple[str, str]
+EngineKey = tuple[str, str]
 
 
-class BackendPool:
+class EnginePool:
     """Open backends by (device label, adapter name); failures are remembered too."""
 
     def __init__(self) -> None:
-        self._backends: dict[BackendKey, Backend] = {}
-        self._failures: dict[BackendKey, DeviceError] = {}
-        self._opening_ns: dict[BackendKey, int] = {}
-        self._limited_backends: dict[tuple[str, str, Limits], Backend] = {}
+        self._backends: dict[EngineKey, Engine] = {}
+        self._failures: dict[EngineKey, DeviceError] = {}
+        self._opening_ns: dict[EngineKey, int] = {}
+        self._limited_backends: dict[tuple[str, str, Limits], Engine] = {}
         self._lock = ForkSafeLock()
 
-    def backend(self, label: str, adapter: str = "") -> Backend:
+    def backend(self, label: str, adapter: str = "") -> Engine:
         """Return the open backend of a device, opening it if need be. Errors
         AdapterMissing, DeviceLost, with the reason.
         """
@@ -49,7 +49,7 @@ class BackendPool:
             else open_backend
         )
 
-    async def backend_async(self, label: str, adapter: str = "") -> Backend:
+    async def backend_async(self, label: str, adapter: str = "") -> Engine:
         """Return the open backend of a device in hosts that must be awaited; see
         `backend`.
         """
@@ -60,7 +60,7 @@ class BackendPool:
             else open_backend
         )
 
-    def _open_backend_or_none(self, label: str, adapter: str) -> Backend | None:
+    def _open_backend_or_none(self, label: str, adapter: str) -> Engine | None:
         """Return the backend if it is open; close one whose device was lost. Errors
         AdapterMissing; the error of an earlier opening.
         """
@@ -82,7 +82,7 @@ class BackendPool:
                 run_blocking(backend.close())
             return self._backends.get(key)
 
-    async def _open_backend(self, label: str, adapter: str) -> Backend:
+    async def _open_backend(self, label: str, adapter: str) -> Engine:
         """Open a backend and remember it or its failure."""
         key = _backend_key(label, adapter)
         with self._lock:
@@ -108,7 +108,7 @@ class BackendPool:
         """Nanoseconds that the last opening of the backend took; 0 before that."""
         return self._opening_ns.get(_backend_key(label, adapter), 0)
 
-    def backend_with_limits(self, label: str, adapter: str, limits: Limits) -> Backend:
+    def backend_with_limits(self, label: str, adapter: str, limits: Limits) -> Engine:
         """Return the backend under stricter limits, on the same device.
 
         Errors   as `backend`; Unsupported for an engine that has no such limits.
@@ -132,7 +132,7 @@ class BackendPool:
             run_blocking(backend.close())
 
 
-def _backend_key(label: str, adapter: str) -> BackendKey:
+def _backend_key(label: str, adapter: str) -> EngineKey:
     """Return the pool's key of a device label and an adapter name."""
     return canonical_label(label), check_adapter_name(adapter).lower()
 
@@ -145,20 +145,20 @@ async def _open_device(label: str, adapter: str) -> object:
     return await row.open(adapter)
 
 
-def _require_backend(label: str, backend: object) -> Backend:
-    """Return the opened object if it is a Backend. Errors  GraphError that names its
+def _require_backend(label: str, backend: object) -> Engine:
+    """Return the opened object if it is an engine. Errors  GraphError that names its
     type.
     """
-    if isinstance(backend, Backend):
+    if isinstance(backend, Engine):
         return backend
     raise GraphError(
         f"open device '{label}'",
         f"its registry entry returned a {type(backend).__name__}, which is not an "
         "engine",
-        "an engine must be a subclass of rlxweb.engines.protocol.Backend",
-        "declare the class as a subclass: class MyEngine(Backend)",
+        "an engine must be a subclass of rlxweb.engines.protocol.Engine",
+        "declare the class as a subclass: class MyEngine(Engine)",
     )
 
 
-pool = BackendPool()
+pool = EnginePool()
 atexit.register(pool.close_all)

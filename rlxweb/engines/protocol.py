@@ -1,7 +1,7 @@
-"""Interface of all engines: abstract class `Backend`, prepared programs, device buffers
+"""Interface of all engines: abstract class `Engine`, prepared programs, device buffers
 and latency probes.
 
-An engine is a subclass of `Backend`: `name`, `target` and four coroutines are its own,
+An engine is a subclass of `Engine`: `name`, `target` and four coroutines are its own,
 everything else has an answer here that is right for an engine that computes in the
 host's memory. Arrays that reach it have been checked: dtype, shape and names are right.
 `array.py` is the shortest example, `webgpu/engine.py` the longest.
@@ -61,7 +61,7 @@ class Program:
 
     __slots__ = ()
     plan: Plan
-    engine: Backend
+    engine: Engine
     nbytes: int = 0
     params_nbytes: int = 0
     params: object = None
@@ -70,7 +70,7 @@ class Program:
 class DeviceBuffer:
     """Array that stays on an engine between runs and is never changed.
 
-    Where its numbers lie is known to its engine alone; `Backend.holds` asks.
+    Where its numbers lie is known to its engine alone; `Engine.holds` asks.
 
     engine   the one that has it
     """
@@ -78,7 +78,7 @@ class DeviceBuffer:
     __slots__ = ("__weakref__", "dtype", "engine", "shape")
 
     def __init__(
-        self, engine: Backend, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, engine: Engine, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> None:
         self.engine, self.shape, self.dtype = engine, shape, dtype
 
@@ -88,7 +88,7 @@ class HostBuffer(DeviceBuffer):
 
     __slots__ = ("array",)
 
-    def __init__(self, engine: Backend, array: Array) -> None:
+    def __init__(self, engine: Engine, array: Array) -> None:
         super().__init__(engine, array.shape, array.dtype)
         self.array = read_only_view(array)
 
@@ -128,7 +128,7 @@ class LatencyProbes(Protocol):
         """Free the buffers and pipelines of the probes."""
 
 
-class Backend(ABC):
+class Engine(ABC):
     """One engine. Its methods are coroutines so that a browser can wait; native engines
     never suspend.
     """
@@ -388,7 +388,7 @@ class Backend(ABC):
     def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:  # noqa: B027  has one way each
         """Choose kernel variants from now on by these autotuning results."""
 
-    def with_variant(self, variant: str) -> Backend:
+    def with_variant(self, variant: str) -> Engine:
         """Return an engine on the same device that uses this kernel variant wherever it
         fits, and else the kernels that the ops declare; "" means no variant at all.
         Errors  Unsupported.
@@ -399,7 +399,7 @@ class Backend(ABC):
             hint="omit `variant`",
         )
 
-    def limited(self, limits: Limits) -> Backend:
+    def limited(self, limits: Limits) -> Engine:
         """Return an engine on the same device under stricter limits. Errors
         Unsupported.
         """
@@ -417,7 +417,7 @@ def read_only_view(array: Array) -> Array:
     return view
 
 
-def require_own_buffer(engine: Backend, kind: type[R], buffer: DeviceBuffer) -> R:
+def require_own_buffer(engine: Engine, kind: type[R], buffer: DeviceBuffer) -> R:
     """Return a buffer as the engine's kind. Errors  GraphError for another engine's."""
     if isinstance(buffer, kind) and engine.holds(buffer):
         return buffer
@@ -429,7 +429,7 @@ def require_own_buffer(engine: Backend, kind: type[R], buffer: DeviceBuffer) -> 
     )
 
 
-def require_own_program(engine: Backend, kind: type[P], program: Program) -> P:
+def require_own_program(engine: Engine, kind: type[P], program: Program) -> P:
     """Return a program as its engine's kind. Errors  GraphError for another
     engine's.
     """

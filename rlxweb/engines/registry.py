@@ -18,11 +18,11 @@ from rlxweb.core.errors import AdapterMissing
 from rlxweb.engines import library_detection
 from rlxweb.engines.library_detection import installation_check, torch_build_check
 from rlxweb.engines.plugin_entry_points import (
-    InstalledBackends,
+    InstalledEngines,
     clear_cache,
-    installed_backends,
+    installed_engines,
 )
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry_row import (
     AbsenceCheck,
     EngineLibrary,
@@ -37,22 +37,22 @@ if TYPE_CHECKING:
     from rlxweb.gpu.wgpu_libraries import WgpuLibrary
 
 
-async def _open_cpu(adapter: str) -> Backend:
+async def _open_cpu(adapter: str) -> Engine:
     """Open the CPU engine."""
-    from rlxweb.engines.cpu import CpuBackend
+    from rlxweb.engines.cpu import CpuEngine
 
-    return CpuBackend()
+    return CpuEngine()
 
 
-async def _open_browser_gpu(adapter: str) -> Backend:
+async def _open_browser_gpu(adapter: str) -> Engine:
     """Open the browser's WebGPU engine."""
-    from rlxweb.engines.webgpu.engine import WebGpuBackend
+    from rlxweb.engines.webgpu.engine import WebGpuEngine
     from rlxweb.gpu.browser_port import BrowserPort
     from rlxweb.gpu.port_protocol import AdapterRequest
 
     port = BrowserPort()
     await port.open(AdapterRequest(name=adapter))
-    return WebGpuBackend(port)
+    return WebGpuEngine(port)
 
 
 def _native_gpu_opener(
@@ -62,14 +62,14 @@ def _native_gpu_opener(
     interfaces.
     """
 
-    async def open_backend(adapter: str) -> Backend:
-        from rlxweb.engines.webgpu.engine import WebGpuBackend
+    async def open_backend(adapter: str) -> Engine:
+        from rlxweb.engines.webgpu.engine import WebGpuEngine
         from rlxweb.gpu.port_protocol import AdapterRequest
         from rlxweb.gpu.wgpu_port import WgpuPort
 
         port = WgpuPort(library=library)
         await port.open(AdapterRequest(backends=backends, name=adapter))
-        return WebGpuBackend(port)
+        return WebGpuEngine(port)
 
     return open_backend
 
@@ -154,7 +154,7 @@ def _ane_absence() -> str:
     )
 
 
-async def _open_ane(adapter: str) -> Backend:
+async def _open_ane(adapter: str) -> Engine:
     """Raise AdapterMissing: Apple's Neural Engine cannot be opened."""
     raise AdapterMissing("open device 'ane'", _ane_absence())
 
@@ -229,9 +229,9 @@ _PLATFORM_PHRASES = {
 }
 
 
-def _declared_engines() -> InstalledBackends:
+def _declared_engines() -> InstalledEngines:
     """Return the engines that other packages declare."""
-    return installed_backends(ROWS)
+    return installed_engines(ROWS)
 
 
 def find_row(label: str) -> Row | None:

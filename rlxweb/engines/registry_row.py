@@ -16,9 +16,9 @@ from importlib import import_module
 from rlxweb.core.errors import AdapterMissing, DeviceError, MustAwait, shown
 from rlxweb.core.library_crash_probe import library_problem
 from rlxweb.core.required_library_versions import installed_version
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 
-OpenEngine = Callable[[str], Awaitable[Backend]]
+OpenEngine = Callable[[str], Awaitable[Engine]]
 AbsenceCheck = Callable[[], str]
 """Function that returns why something cannot be tried here, or "" if it can. Imports no
 library.
@@ -94,14 +94,14 @@ def array_library(
     `open_<module>` opens it.
     """
 
-    async def open_arrays(adapter: str) -> Backend:
+    async def open_arrays(adapter: str) -> Engine:
         engine_module = import_module(f"rlxweb.engines.{module}_engine")
         reason = library_problem(
             _IMPORT_NAMES.get(module, module), _TRIAL_FUNCTION, module, kind
         )
         if reason:
             raise AdapterMissing(name, unusable_clause(reason), *_BROKEN_ADVICE)
-        backend: Backend = await getattr(engine_module, f"open_{module}")(kind, adapter)
+        backend: Engine = await getattr(engine_module, f"open_{module}")(kind, adapter)
         return backend
 
     return EngineLibrary(
@@ -179,7 +179,7 @@ def first_usable_opener(label: str, *libraries: EngineLibrary) -> OpenEngine:
     why none can be used.
     """
 
-    async def open_first(adapter: str) -> Backend:
+    async def open_first(adapter: str) -> Engine:
         skipped: list[tuple[str, str]] = []
         for library in libraries:
             reason = library.present()
@@ -200,7 +200,7 @@ def first_usable_opener(label: str, *libraries: EngineLibrary) -> OpenEngine:
     return open_first
 
 
-async def open_and_test(library: EngineLibrary, adapter: str) -> Backend:
+async def open_and_test(library: EngineLibrary, adapter: str) -> Engine:
     """Open an engine and check its results; what it prints goes to stderr.
 
     Errors   AdapterMissing for whatever a broken library raises; DeviceError.
@@ -212,7 +212,7 @@ async def open_and_test(library: EngineLibrary, adapter: str) -> Backend:
     try:
         with redirect_stdout(sys.stderr):
             backend = await library.open(adapter)
-            if not isinstance(backend, Backend):
+            if not isinstance(backend, Engine):
                 raise TypeError(
                     f"the library opened {shown(backend)}, which is not an engine"
                 )

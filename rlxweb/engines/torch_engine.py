@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.core.errors import AdapterMissing
-from rlxweb.engines.array import ArrayBackend, array_target, ignore_float_errors
+from rlxweb.engines.array import ArrayEngine, array_target, ignore_float_errors
 from rlxweb.engines.array_library import (
     LibraryForkGuard,
     call_library,
@@ -20,7 +20,7 @@ from rlxweb.engines.array_library import (
     import_library,
     library_context,
 )
-from rlxweb.engines.protocol import Array, Backend
+from rlxweb.engines.protocol import Array, Engine
 from rlxweb.engines.torch_kernel_variants import torch_variants
 from rlxweb.ir.dtype import DType
 
@@ -68,7 +68,7 @@ class TorchNamespace:
         return self._torch.zeros(shape, dtype=dtype, device=self._device)
 
 
-async def open_torch(kind: str = "cpu", adapter: str = "") -> Backend:
+async def open_torch(kind: str = "cpu", adapter: str = "") -> Engine:
     """Open the PyTorch engine on "cpu", "cuda", "hip" (ROCm) or "mps" (Metal).
 
     adapter   part of the name of a GPU, or ""
@@ -109,7 +109,7 @@ def _find_device(torch: Any, kind: str, adapter: str, context: str) -> Any:
     return torch.device("cuda", find_device_index(context, names, adapter))
 
 
-def _build_engine(torch: Any, compat: Any, kind: str, device: Any) -> ArrayBackend:
+def _build_engine(torch: Any, compat: Any, kind: str, device: Any) -> ArrayEngine:
     """Return the engine for one PyTorch device."""
     adapter, driver = _adapter_and_driver(torch, kind, device)
     version = f"PyTorch {torch.__version__}"
@@ -117,7 +117,7 @@ def _build_engine(torch: Any, compat: Any, kind: str, device: Any) -> ArrayBacke
     name = version if kind == "cpu" else f"{adapter} ({version})"
 
     xp = TorchNamespace(torch, compat, device)
-    return ArrayBackend(
+    return ArrayEngine(
         xp,
         array_target(version, dtypes),
         name=name,

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from rlxweb.core.thread_tasks import raise_if_cancelled
-from rlxweb.engines.array import ArrayBackend, Compute
+from rlxweb.engines.array import ArrayEngine, Compute
 from rlxweb.engines.array_device_arrays import LibraryArray
 from rlxweb.engines.array_node_calls import NodeCall
-from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.timed_run_result import TimedRun
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
@@ -25,8 +25,8 @@ from rlxweb.ir.op import registry
 LeafValues = dict[int, LibraryArray]
 
 
-class TracedArrayBackend(ArrayBackend):
-    """Array engine whose library traces and compiles whole plans; see `ArrayBackend`.
+class TracedArrayEngine(ArrayEngine):
+    """Array engine whose library traces and compiles whole plans; see `ArrayEngine`.
 
     trace   a function of a list of arrays → the same, compiled; None: nothing is
     synchronize  what is done with results before they are anybody's, on any thread
@@ -50,7 +50,7 @@ class TracedArrayBackend(ArrayBackend):
         """
         if self._trace is None:
             return await super().run_timed(program, feeds)
-        return await Backend.run_timed(self, program, feeds)
+        return await Engine.run_timed(self, program, feeds)
 
     def _bind_computation(self, graph: Graph, calls: Sequence[NodeCall]) -> Compute:
         run_graph = self._build_graph_function(graph, calls)

@@ -23,7 +23,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.limits import Limits
 from rlxweb.engines.protocol import Array
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.program import WebGpuProgram
 from rlxweb.gpu.command_recording_port import RecordingPort
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -84,7 +84,7 @@ async def _record_on_port(
     graph: Graph, params: Mapping[str, Array], port: RecordingPort, context: str
 ) -> RecordedGraph:
     """Compile the graph, prepare it on the recording port and set its params."""
-    backend = WebGpuBackend(port)
+    backend = WebGpuEngine(port)
     for node in graph.nodes():
         if node.type.dtype in PACKED_DTYPES:
             raise DTypeError(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from rlxweb.core.device import DeviceLike
 from rlxweb.core.errors import ModelError, NotFinite, OutOfMemory, RlxError
-from rlxweb.engines.protocol import Backend, Program
+from rlxweb.engines.protocol import Engine, Program
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.array_validation import unknown_name_error
 from rlxweb.ir.dtype import DType
@@ -292,7 +292,7 @@ class Model(LoadedModel):
         weights = _weight_identities(conversion)
         model_ref = ref(self)  # what is let go of is freed at once, without a cycle
 
-        def find_shared_program(backend: Backend) -> Program | None:
+        def find_shared_program(backend: Engine) -> Program | None:
             model = model_ref()
             return None if model is None else model._find_program_on(backend, weights)
 
@@ -301,7 +301,7 @@ class Model(LoadedModel):
         )
 
     def _find_program_on(
-        self, backend: Backend, weights: Mapping[str, int]
+        self, backend: Engine, weights: Mapping[str, int]
     ) -> Program | None:
         """Return the program of a conversion that has the same weights on an engine, or
         None.

@@ -25,7 +25,7 @@ from rlxweb.core.errors import (
     shown,
 )
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Array, Backend, DeviceBuffer
+from rlxweb.engines.protocol import Array, DeviceBuffer, Engine
 from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import as_dtype, dtype_name
 from rlxweb.ir.shape_arithmetic import format_shape
@@ -208,7 +208,7 @@ class DeviceArray(DeviceResident):
             )
         return exporter
 
-    def lying_on(self, engine: Backend, doing: str) -> DeviceBuffer:
+    def lying_on(self, engine: Engine, doing: str) -> DeviceBuffer:
         """Return the engine's buffer of this array.
 
         Errors   SessionClosed after `close`; DeviceLost; InputError where it lies
@@ -302,7 +302,7 @@ async def _put(x: Any, device: DeviceLike, adapter: str) -> DeviceArray:
 
 
 async def put_on_engine(
-    engine: Backend, x: Any, device: Device, adapter: str
+    engine: Engine, x: Any, device: Device, adapter: str
 ) -> DeviceArray:
     """Copy an array to an open engine; see `put`."""
     context = f"put an array on {engine.name}"
@@ -326,7 +326,7 @@ def _is_on_device(x: Any) -> bool:
         return False
 
 
-def _as_supported_array(engine: Backend, x: Any, context: str) -> Array:
+def _as_supported_array(engine: Engine, x: Any, context: str) -> Array:
     """Return the array in a dtype that the engine supports; raises DTypeError."""
     array = as_array(x, context, allow_bfloat16=True)
     dtype = as_dtype(array.dtype)

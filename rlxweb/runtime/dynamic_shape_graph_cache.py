@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.gpu.coroutine_runner import AsyncLock
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.cache_info import CacheInfo
@@ -98,7 +98,7 @@ class BoundGraphCache:
         }
         weak_self = ref(self)  # what is dropped is freed at once, without a cycle
 
-        def find_shared_program(backend: Backend) -> Program | None:
+        def find_shared_program(backend: Engine) -> Program | None:
             cache = weak_self()
             return None if cache is None else cache._find_program(backend)
 
@@ -110,7 +110,7 @@ class BoundGraphCache:
             await set_param_on(compiled, name, value, is_already_set=shares_params)
         return compiled
 
-    def _find_program(self, backend: Backend) -> Program | None:
+    def _find_program(self, backend: Engine) -> Program | None:
         """Return the program of a cached graph on this engine, or None."""
         for compiled in self:
             prepared = compiled._placement.prepared

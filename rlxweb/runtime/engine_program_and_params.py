@@ -16,8 +16,8 @@ from rlxweb.core.errors import DeviceLost, DTypeError, GpuTimeout
 from rlxweb.cost.decision import Attempt, Candidate
 from rlxweb.engines.protocol import (
     Array,
-    Backend,
     DeviceBuffer,
+    Engine,
     Program,
     released_error,
 )
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rlxweb.runtime.session import Session
 
 
-SharedProgramLookup = Callable[[Backend], Program | None]
+SharedProgramLookup = Callable[[Engine], Program | None]
 """Look-up of the program on an engine whose params another is to share; None if there
 is none.
 """
@@ -50,7 +50,7 @@ class PreparedGraph:
     """
 
     candidate: Candidate
-    backend: Backend
+    backend: Engine
     program: Program
     shares_params: bool = False
 
@@ -197,7 +197,7 @@ class GraphPlacement:
 
     async def param_values(self) -> dict[str, Array]:
         """Return every param that has a value; raises the errors of
-        `Backend.get_param`.
+        `Engine.get_param`.
         """
         param_nodes = self._pick.job.graph.named("param")
         values = {

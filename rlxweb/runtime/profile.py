@@ -1,6 +1,6 @@
 """Profile of a run: the time of each step, compared with the roofline.
 
-Times are the engine's (`Backend.timed`), work is the plan's (`plan_work`), the roof is
+Times are the engine's (`Engine.timed`), work is the plan's (`plan_work`), the roof is
 the calibration's. Here they meet, as a table, as data, and as a trace.
 """
 
@@ -20,7 +20,7 @@ from rlxweb.core.message_text import abbreviate
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
 from rlxweb.cost.decision import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
-from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.timed_run_result import TimedRun, TimingMethod
 from rlxweb.select.calibration.engine_calibration_lookup import engine_calibration
 from rlxweb.select.device_and_adapter import DevicePlace
@@ -200,7 +200,7 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[
 
 
 async def profile_program(
-    engine: Backend,
+    engine: Engine,
     program: Program,
     feeds: Mapping[str, Array],
     place: DevicePlace,
@@ -240,7 +240,7 @@ async def profile_program(
 
 
 def _median_steps(
-    program: Program, engine: Backend, runs: Sequence[TimedRun]
+    program: Program, engine: Engine, runs: Sequence[TimedRun]
 ) -> tuple[ProfileEntry, ...]:
     """Return the plan's steps with their median times; one entry if the engine times
     only whole runs.

@@ -26,7 +26,7 @@ from rlxweb.core.limits import Limits
 from rlxweb.cost.decision import Candidate, Decision
 from rlxweb.engines.custom_op_reference_check import check_custom_ops
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
@@ -272,7 +272,7 @@ class Session:
         )
         return PreparedGraph(candidate, backend, program, shares_params)
 
-    async def _open_backend(self, candidate: Candidate) -> Backend:
+    async def _open_backend(self, candidate: Candidate) -> Engine:
         """Return the open engine of a candidate, under the session's limits."""
         if self.limits is None:
             return await pool.backend_async(candidate.device.label, candidate.adapter)

@@ -14,7 +14,7 @@ from typing import Any
 from rlxweb.core.device import Device, DeviceLike, extension_devices, parse_device
 from rlxweb.core.errors import AdapterMissing, DeviceError
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import (
     absence_reason,
     engine_labels,
@@ -140,7 +140,7 @@ def _open_failure(error: DeviceError) -> str:
     return str(error)
 
 
-def _available_row(device: Device, backend: Backend) -> DeviceRow:
+def _available_row(device: Device, backend: Engine) -> DeviceRow:
     """Return the row of a device that is open."""
     only_when_named = is_named_only(device.label)
     facts = _backend_facts(device, backend)
@@ -161,7 +161,7 @@ async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> Device
     return _available_row(parsed, backend)
 
 
-def _backend_facts(device: Device, backend: Backend) -> dict[str, Any]:
+def _backend_facts(device: Device, backend: Engine) -> dict[str, Any]:
     """Return the facts of a backend for the report."""
     target, limits = backend.target, backend.target.limits
     facts: dict[str, Any] = {

@@ -29,7 +29,7 @@ from rlxweb.cost.fusion_gate import (
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import Workload
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.ir.dim_binding import sample_graph
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.verify import require_graph
@@ -98,7 +98,7 @@ class GraphJob:
     on_device: frozenset[str] = frozenset()
     kind: str = "graph"
     decisions: tuple[Decision, ...] = ()
-    _plans: list[tuple[Backend, OptionalGate, Plan]] = field(default_factory=list)
+    _plans: list[tuple[Engine, OptionalGate, Plan]] = field(default_factory=list)
     _workloads: dict[DevicePlace, Workload] = field(default_factory=dict)
 
     allowed_devices: Literal["anywhere"] = field(default="anywhere", init=False)
@@ -129,7 +129,7 @@ class GraphJob:
             return None
         return key
 
-    def plan_for(self, backend: Backend, place: DevicePlace) -> Plan:
+    def plan_for(self, backend: Engine, place: DevicePlace) -> Plan:
         """Return the graph's plan on an open engine; each is compiled once.
 
         Of a graph whose sizes vary it is the plan for sizes that its dims may have.

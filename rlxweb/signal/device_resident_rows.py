@@ -37,7 +37,7 @@ from rlxweb.select.chooser import PlaceRequest
 from rlxweb.select.device_loss_retry import DeviceLossError, lost_data_error
 
 if TYPE_CHECKING:  # whoever has one has loaded it
-    from rlxweb.engines.protocol import Backend
+    from rlxweb.engines.protocol import Engine
     from rlxweb.runtime.compiled_graph import CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray
     from rlxweb.signal.row_preparation import RowErrorContext
@@ -89,7 +89,7 @@ class DeviceRows:
             )
         return DeviceRows(self.array, (prod(self.shape[:-1]), self.shape[-1]))
 
-    async def slice_rows(self, engine: Backend, start: int, stop: int) -> DeviceRows:
+    async def slice_rows(self, engine: Engine, start: int, stop: int) -> DeviceRows:
         """Return rows [start, stop) as an array over the same device memory."""
         rows, width = self.shape
         shape = min(stop, rows) - start, width
@@ -226,7 +226,7 @@ async def compute_row_energies(
 
 
 async def _get_energy_program(
-    engine: Backend, array: DeviceArray, shape: tuple[int, ...], n_used: int
+    engine: Engine, array: DeviceArray, shape: tuple[int, ...], n_used: int
 ) -> CompiledGraph:
     """Return the compiled energy graph, cached by the engine."""
     from rlxweb.runtime.session import Session

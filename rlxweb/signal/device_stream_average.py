@@ -25,7 +25,7 @@ from rlxweb.signal.segment_spectra_operation import SegmentOperation
 from rlxweb.signal.stream_frame import LazyMean
 
 if TYPE_CHECKING:
-    from rlxweb.engines.protocol import Backend
+    from rlxweb.engines.protocol import Engine
     from rlxweb.runtime.compiled_graph import CompiledGraph
     from rlxweb.runtime.device_array import DeviceArray
 
@@ -49,7 +49,7 @@ class DeviceStreamAverage:
     def __init__(
         self,
         candidate: Candidate,
-        backend: Backend,
+        backend: Engine,
         spec: WelchSpec,
         channel_state: SpectraAverage,
     ) -> None:

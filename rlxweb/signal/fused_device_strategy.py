@@ -18,7 +18,7 @@ from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.cost.welch_model import WelchModel, block_terms, integer_level_terms
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.calibration.engine_calibration_lookup import (
     EngineCalibration,
@@ -87,7 +87,7 @@ def _price_candidate(
     estimate: WelchEstimate,
     template: Candidate,
     prices: EngineCalibration,
-    backend: Backend,
+    backend: Engine,
 ) -> Candidate:
     """Return the candidate with its predicted terms."""
     model = fit_cached(prices.record, _fused_model)
@@ -112,7 +112,7 @@ def _fused_op_signature(
     return node_signature(graph, graph.node(graph.outputs[0]))
 
 
-def has_native_kernel(backend: Backend, estimate: WelchEstimate, fused: bool) -> bool:
+def has_native_kernel(backend: Engine, estimate: WelchEstimate, fused: bool) -> bool:
     """Tell whether the device has a native kernel for this size."""
     spec, n_samples = estimate.spec, estimate.n_samples
     shape = (min(estimate.n_rows, device_batch_rows(spec, n_samples)), n_samples)

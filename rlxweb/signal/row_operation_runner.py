@@ -23,7 +23,7 @@ from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.cost.decision import Candidate
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.results.ran import Ran, Stage
@@ -244,7 +244,7 @@ async def _run_on_device(
 
 
 async def _get_program(
-    backend: Backend, operation: RowOperation, shapes: Shapes, candidate: Candidate
+    backend: Engine, operation: RowOperation, shapes: Shapes, candidate: Candidate
 ) -> CompiledGraph:
     """Return the graph compiled for a batch, cached by the engine for the next call."""
     key = (operation.cache_key, shapes)

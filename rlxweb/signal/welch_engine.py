@@ -22,7 +22,7 @@ from rlxweb.core.device import Device
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import CPU_ENGINE, Backend
+from rlxweb.engines.protocol import CPU_ENGINE, Engine
 from rlxweb.ops.welch.cpu.kernel import welch_kernel_key
 from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.ops.welch.cpu.spectrum import welch_power
@@ -254,7 +254,7 @@ class WelchGraphEngine:
 
     async def _get_program(
         self,
-        backend: Backend,
+        backend: Engine,
         shape: tuple[int, ...],
         spec: WelchSpec,
         k: int,
@@ -280,7 +280,7 @@ class WelchGraphEngine:
 
 async def _run_device_batches(
     program: CompiledGraph,
-    engine: Backend,
+    engine: Engine,
     x: DeviceRows,
     batches: Sequence[slice],
     out: Power,

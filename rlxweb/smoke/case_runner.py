@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any
 
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.smoke.case import SmokeCase
 from rlxweb.smoke.case_name_pattern import parse_pattern
 from rlxweb.smoke.fault_injection import FaultInjector
@@ -78,7 +78,7 @@ def order_broad_first(cases: Iterable[SmokeCase]) -> tuple[list[SmokeCase], int]
 
 
 async def _check_case_safely(
-    case: SmokeCase, backend: Backend, warm_runs: int, sabotage: FaultInjector
+    case: SmokeCase, backend: Engine, warm_runs: int, sabotage: FaultInjector
 ) -> Verdict:
     """Check a case; an error outside the engine is a "wrong" verdict as well."""
     try:

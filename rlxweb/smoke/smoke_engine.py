@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.protocol import Engine
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.port_protocol import AdapterRequest, BackendType
 from rlxweb.gpu.wgpu_libraries import WgpuLibrary
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -85,7 +85,7 @@ def adapter_library(device: str) -> WgpuLibrary:
     return "wgpudawn" if device == DAWN else "wgpu"
 
 
-async def open_engine(engine: SmokeEngine) -> Backend:
+async def open_engine(engine: SmokeEngine) -> Engine:
     """Open the engine in this process. Raises AdapterMissing or DeviceLost."""
     if engine.at is None:
         return await pool.backend_async(engine.device, engine.adapter)
@@ -95,10 +95,10 @@ async def open_engine(engine: SmokeEngine) -> Backend:
     await port.open(
         AdapterRequest(backends=backends, name=engine.adapter, index=engine.at)
     )
-    return WebGpuBackend(port)
+    return WebGpuEngine(port)
 
 
-def backend_fields(backend: Backend) -> dict[str, Any]:
+def backend_fields(backend: Engine) -> dict[str, Any]:
     """Return the report fields that an open backend knows about itself."""
     return {
         "adapter": backend.adapter,
@@ -110,7 +110,7 @@ def backend_fields(backend: Backend) -> dict[str, Any]:
     }
 
 
-def _compiler_description(backend: Backend) -> str:
+def _compiler_description(backend: Engine) -> str:
     """Describe how the backend turns a graph into code."""
     if not backend.compiler:
         return backend.driver

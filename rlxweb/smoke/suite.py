@@ -12,7 +12,7 @@ from itertools import islice
 
 from rlxweb.core.limits import tiny_limits
 from rlxweb.cost.graph_work import node_signature
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.ir.op import Op
 from rlxweb.smoke.boundary_shapes import binding_limit_cases, shape_cases
 from rlxweb.smoke.case import Family, Level, SmokeCase, checked_ops, sample_cases
@@ -38,7 +38,7 @@ _CASES_PER_OP: dict[Level, int] = {
 }
 
 
-def list_sample_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_sample_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield every sample of every op; at the full level also without graph rewrites."""
     for op in checked_ops():
         yield from sample_cases(op)
@@ -47,31 +47,31 @@ def list_sample_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
                 yield replace(case, name=f"{case.name}/as-written", optimise=False)
 
 
-def list_view_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_view_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield small samples through views; a few per op at the quick level."""
     for op in checked_ops():
         yield from islice(view_cases(op), _CASES_PER_OP[level])
 
 
-def list_special_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_special_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield the cases of special values."""
     yield from elementwise_cases((1,) if level == "quick" else (0, 1))
     if level != "quick":
         yield from nonfinite_cases()
 
 
-def list_edge_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_edge_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield the arithmetic edge cases, guaranteed or not."""
     return edge_cases(EDGE_CASES)
 
 
-def list_shape_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_shape_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield cases at boundary shapes; none at the quick level."""
     if level != "quick":
         yield from shape_cases(level)
 
 
-def list_variant_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_variant_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield samples for every kernel variant that suits the device, forced one by
     one.
     """
@@ -84,7 +84,7 @@ def list_variant_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
                     yield _with_variant(case, variant)
 
 
-def _usable_variants(op: Op, case: SmokeCase, backend: Backend) -> tuple[str, ...]:
+def _usable_variants(op: Op, case: SmokeCase, backend: Engine) -> tuple[str, ...]:
     """Return the kernel variants that the backend can run the case with."""
     graph = case.prepare().graph
     if not backend.target.supports_dtypes(graph):
@@ -102,17 +102,17 @@ def _with_variant(case: SmokeCase, variant: str) -> SmokeCase:
     return replace(case, name=name, family="variants", variant=variant)
 
 
-def list_chain_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_chain_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield chains of ops that fuse."""
     return chain_cases(QUICK_SHAPES if level == "quick" else SHAPES)
 
 
-def list_graph_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_graph_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield random graphs, the same for every engine."""
     return graph_cases(GRAPH_COUNTS[level])
 
 
-def list_limit_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
+def list_limit_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield small samples with tiny device limits, so that dispatches are split."""
     device_limits = backend.target.limits
     if device_limits is None or level == "quick":
@@ -128,7 +128,7 @@ def list_limit_cases(backend: Backend, level: Level) -> Iterator[SmokeCase]:
         yield from binding_limit_cases(max_binding_nbytes)
 
 
-FAMILIES: dict[Family, Callable[[Backend, Level], Iterator[SmokeCase]]] = {
+FAMILIES: dict[Family, Callable[[Engine, Level], Iterator[SmokeCase]]] = {
     "samples": list_sample_cases,
     "views": list_view_cases,
     "special": list_special_cases,
@@ -152,7 +152,7 @@ def page_cases() -> Iterator[SmokeCase]:
 
 
 def select_cases(
-    backend: Backend, level: Level, pattern: NamePattern
+    backend: Engine, level: Level, pattern: NamePattern
 ) -> list[SmokeCase]:
     """Return the cases of a level for an open engine that match the pattern."""
     return [

@@ -16,7 +16,7 @@ import numpy as np
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, LimitExceeded, Unsupported
 from rlxweb.cost.graph_work import node_flops
-from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.reference_comparison import ComparisonResult, graph_dtypes
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -73,7 +73,7 @@ class _CaseRun:
 
 async def check_case(
     case: SmokeCase,
-    backend: Backend,
+    backend: Engine,
     corrupt_output: CorruptOutput | None = None,
     warm_runs: int = 0,
 ) -> Verdict:
@@ -102,7 +102,7 @@ async def check_case(
     return _judge_run(trial, case_run, corrupt_output)
 
 
-def _configured_backend(case: SmokeCase, backend: Backend) -> Backend:
+def _configured_backend(case: SmokeCase, backend: Engine) -> Engine:
     """Return the backend with the case's limits or kernel variant."""
     if case.limits is not None:
         return backend.limited(case.limits)
@@ -110,7 +110,7 @@ def _configured_backend(case: SmokeCase, backend: Backend) -> Backend:
 
 
 async def _run_case(
-    trial: PreparedCase, backend: Backend, optimise: bool, warm_runs: int
+    trial: PreparedCase, backend: Engine, optimise: bool, warm_runs: int
 ) -> _CaseRun:
     """Compile and run the case, then run it again for its warm time."""
     started_ns = perf_counter_ns()
@@ -139,7 +139,7 @@ async def _run_case(
 
 
 async def _load_inputs(
-    trial: PreparedCase, backend: Backend, program: Program
+    trial: PreparedCase, backend: Engine, program: Program
 ) -> dict[str, Array]:
     """Set the params and return the inputs."""
     for name, node in trial.graph.named("param").items():

@@ -16,8 +16,8 @@ import numpy as np
 import rlxweb
 from rlxweb.core.errors import DeviceError, LimitExceeded, OutOfMemory
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend, LatencyProbes
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.protocol import Engine, LatencyProbes
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.latency_probes import WebGpuLatencyProbes
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -63,11 +63,11 @@ def measure_latency(place: DevicePlace, max_nbytes: float) -> Figures:
     return figures
 
 
-def _transfer_paths(backend: Backend) -> Iterator[str]:
+def _transfer_paths(backend: Engine) -> Iterator[str]:
     """Yield the paths by which many bytes can travel, each in force until the next one
     is yielded; "" where there is only one.
     """
-    port = backend.port if isinstance(backend, WebGpuBackend) else None
+    port = backend.port if isinstance(backend, WebGpuEngine) else None
     if not isinstance(port, WgpuPort):
         yield ""
         return
@@ -117,7 +117,7 @@ def _split_submission_ns(
 
 
 def _measure_transfers(
-    backend: Backend, mib: int, stopwatch: Stopwatch
+    backend: Engine, mib: int, stopwatch: Stopwatch
 ) -> Iterator[Figures]:
     """Measure every transfer method, by name; None for one that cannot move so much."""
     nbytes = mib * MIB
@@ -141,20 +141,20 @@ Transfer = tuple[Callable[[], object], Callable[[], object]]
 """Function that moves the bytes once and waits; function that frees them."""
 
 
-def transfer_methods(backend: Backend) -> dict[str, Callable[[int], Transfer]]:
+def transfer_methods(backend: Engine) -> dict[str, Callable[[int], Transfer]]:
     """Return the transfer methods of an engine, by name."""
     methods: dict[str, Callable[[int], Transfer]] = {}
     methods |= {
         "put": partial(_put_transfer, backend),
         "get": partial(_get_transfer, backend),
     }
-    if isinstance(backend, WebGpuBackend):
+    if isinstance(backend, WebGpuEngine):
         methods["write"] = partial(_probe_transfer, backend, "upload")
         methods["read"] = partial(_probe_transfer, backend, "readback")
     return methods
 
 
-def _put_transfer(backend: Backend, nbytes: int) -> Transfer:
+def _put_transfer(backend: Engine, nbytes: int) -> Transfer:
     array = np.ones(nbytes // 4, np.float32)
 
     def transfer() -> None:
@@ -167,14 +167,14 @@ def _put_transfer(backend: Backend, nbytes: int) -> Transfer:
     return transfer, lambda: None
 
 
-def _get_transfer(backend: Backend, nbytes: int) -> Transfer:
+def _get_transfer(backend: Engine, nbytes: int) -> Transfer:
     buffer = run_blocking(backend.put(np.ones(nbytes // 4, np.float32)))
     return lambda: run_blocking(backend.get(buffer)), lambda: run_blocking(
         backend.free(buffer)
     )
 
 
-def _probe_transfer(backend: WebGpuBackend, direction: str, nbytes: int) -> Transfer:
+def _probe_transfer(backend: WebGpuEngine, direction: str, nbytes: int) -> Transfer:
     probes = run_blocking(backend.trips())
     try:
         probe = (
@@ -225,9 +225,9 @@ def measure_host_estimate(place: DevicePlace, nbytes: float) -> Figures:
 
 
 def _time_paths(
-    backend: Backend, run_estimate: Callable[[], object], stopwatch: Stopwatch
+    backend: Engine, run_estimate: Callable[[], object], stopwatch: Stopwatch
 ) -> Iterator[Figures]:
-    if not isinstance(backend, WebGpuBackend):
+    if not isinstance(backend, WebGpuEngine):
         return
     original = backend.overlaps_runs
     try:

@@ -27,9 +27,9 @@ from rlxweb.core.errors import (
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.engines.array_library import import_library
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Array, Backend, DeviceBuffer, Program
+from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, Program
 from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
@@ -131,7 +131,7 @@ class CaseData:
         return outputs
 
     def device_buffers(
-        self, place: DevicePlace, engine: Backend
+        self, place: DevicePlace, engine: Engine
     ) -> dict[str, DeviceBuffer]:
         """Return the arrays on a device, shared by all of its contenders."""
         if place.label not in self._device_buffers:
@@ -143,7 +143,7 @@ class CaseData:
         return self._device_buffers[place.label]
 
     def check_answer(
-        self, row: ContenderRow, engine: Backend, program: Program, feeds: Any
+        self, row: ContenderRow, engine: Engine, program: Program, feeds: Any
     ) -> None:
         """Compare both ends of the answer with NumPy's; a wrong result has no time."""
         (output,) = run_blocking(engine.run_resident(program, feeds, [True]))
@@ -168,7 +168,7 @@ class CaseData:
         _free(engine, output)
 
 
-def _free(engine: Backend, buffer: DeviceBuffer) -> None:
+def _free(engine: Engine, buffer: DeviceBuffer) -> None:
     run_blocking(engine.free(buffer))
 
 
@@ -205,7 +205,7 @@ def _engine_contenders(case_data: CaseData, place: DevicePlace) -> Iterator[Cont
             variant_row,
             partial(_prepare_run, case_data, place, variant_row, open_engine),
         )
-    if isinstance(backend, WebGpuBackend) and case_data.case.name in _UNCHECKED_CASES:
+    if isinstance(backend, WebGpuEngine) and case_data.case.name in _UNCHECKED_CASES:
         unchecked_row = make_row(UNCHECKED_VARIANT, default_row.chosen)
         open_engine = partial(_unchecked_backend, backend)
         yield Contender(
@@ -214,9 +214,9 @@ def _engine_contenders(case_data: CaseData, place: DevicePlace) -> Iterator[Cont
         )
 
 
-def _unchecked_backend(backend: WebGpuBackend) -> Backend:
+def _unchecked_backend(backend: WebGpuEngine) -> Engine:
     rows, limits = backend.kernel_selector.kernels.variants, backend.limits
-    return WebGpuBackend(
+    return WebGpuEngine(
         backend.port, limits=limits, variants=rows, trusted_shaders="all"
     )
 
@@ -225,7 +225,7 @@ def _prepare_run(
     case_data: CaseData,
     place: DevicePlace,
     row: ContenderRow,
-    open_engine: Callable[[], Backend],
+    open_engine: Callable[[], Engine],
     stack: ExitStack,
 ) -> RunMany:
     """Prepare the program and its arrays and check the answer. Errors  those of the
@@ -242,7 +242,7 @@ def _prepare_run(
 
 
 def _repeat_runs(
-    engine: Backend, program: Program, feeds: Mapping[str, DeviceBuffer], count: int
+    engine: Engine, program: Program, feeds: Mapping[str, DeviceBuffer], count: int
 ) -> None:
     run_blocking(engine.repeat(program, feeds, count))
 
@@ -259,18 +259,18 @@ def _variant_request(graph: Graph) -> tuple[Any, ...] | None:
     return registry.get(node.op), types, node.type, dict(node.attrs)
 
 
-def variant_names(backend: Backend, graph: Graph) -> tuple[str, ...]:
+def variant_names(backend: Engine, graph: Graph) -> tuple[str, ...]:
     """Return the variants of a graph's one op; () for a graph of several."""
     request = _variant_request(graph)
     return () if request is None else backend.variants_for(*request)
 
 
-def default_variant(backend: Backend, graph: Graph) -> str:
+def default_variant(backend: Engine, graph: Graph) -> str:
     """Return the variant that the engine selects by itself; "" where it does not
     tell.
     """
     request = _variant_request(graph)
-    if request is None or not isinstance(backend, WebGpuBackend):
+    if request is None or not isinstance(backend, WebGpuEngine):
         return ""
     selected = backend.kernel_selector.select_kernel(*request)
     return "" if selected is None else selected.variant

@@ -16,7 +16,7 @@ from rlxweb.cli.bench_engines import gpu_roofline
 from rlxweb.core.errors import RlxError
 from rlxweb.engines.pool import pool
 from rlxweb.engines.registry import absence_reason
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.io.csv_json_npz import finite_or_none
 from rlxweb.select.device_and_adapter import DevicePlace
 from tests.benchmarks.kernel_contenders import PEER_TITLES, peer_library
@@ -43,7 +43,7 @@ def engine_facts(place: DevicePlace) -> dict[str, Any]:
         "memory_gb_s": finite_or_none(memory),
         "f32_tflop_s": finite_or_none(arithmetic),
     }
-    if isinstance(backend, WebGpuBackend):
+    if isinstance(backend, WebGpuEngine):
         facts["limits"] = asdict(backend.limits)
         facts["features"] = sorted(backend.facts.features)
     return facts

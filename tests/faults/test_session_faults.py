@@ -18,7 +18,7 @@ from rlxweb import Dim, Graph, Session
 from rlxweb.core.errors import AdapterMissing, DeviceLost, OutOfMemory, ShaderRejected
 from rlxweb.engines.pool import pool
 from rlxweb.engines.registry import ROWS, Row
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import (
     FAILING_VERBS,
@@ -69,11 +69,11 @@ class FakeVulkan:
         self.failures = list(failures)
         self.ports: list[FakePort] = []
 
-    async def open(self, adapter: str) -> WebGpuBackend:
+    async def open(self, adapter: str) -> WebGpuEngine:
         port = FakePort(self.failures if not self.ports else (), kernels=PYTHON_KERNELS)
         self.ports.append(port)
         await port.open(AdapterRequest())
-        return WebGpuBackend(port)
+        return WebGpuEngine(port)
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def test_a_device_lost_twice_is_an_error(
     compiled = set_ones(Session("vulkan").compile(make_layer(3)))
     vulkan.ports[0].lost = "it was asked to go"
 
-    async def fail_to_open(adapter: str) -> WebGpuBackend:
+    async def fail_to_open(adapter: str) -> WebGpuEngine:
         raise AdapterMissing("open vulkan", "the cable is out")
 
     monkeypatch.setitem(ROWS, "vulkan", Row(fail_to_open))

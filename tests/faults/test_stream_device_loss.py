@@ -13,7 +13,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import DeviceLost, OutOfMemory, RlxError
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import InjectedFailure
 from tests.faults.test_session_faults import FakeVulkan
@@ -78,14 +78,14 @@ def test_lost_device_fails_every_call_and_saved_state_continues(
 def next_errors(monkeypatch: pytest.MonkeyPatch) -> list[RlxError]:
     """Errors that the next run with results on a real device raises, each once."""
     next_errors_due: list[RlxError] = []
-    run = WebGpuBackend.run_resident
+    run = WebGpuEngine.run_resident
 
-    async def run_resident(self: WebGpuBackend, *args: Any) -> Any:
+    async def run_resident(self: WebGpuEngine, *args: Any) -> Any:
         if next_errors_due:
             raise next_errors_due.pop()
         return await run(self, *args)
 
-    monkeypatch.setattr(WebGpuBackend, "run_resident", run_resident)
+    monkeypatch.setattr(WebGpuEngine, "run_resident", run_resident)
     return next_errors_due
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import tiny_limits
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -30,7 +30,7 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 REDUCTIONS = ("sum", "max", "min", "prod")
 
 
-def without_workgroup_memory(backend: WebGpuBackend) -> Engine:
+def without_workgroup_memory(backend: WebGpuEngine) -> Engine:
     """Return the device without workgroup memory, which uses one invocation per row."""
     limits = replace(backend.limits, max_compute_workgroup_storage_size=0)
     return Engine(f"{backend.name}, unshared", backend.limited(limits))
@@ -240,7 +240,7 @@ def test_browser_compiler_accepts_the_kernels(name: str) -> None:
     reference = engine(None).run(g, feeds)
     port = WgpuPort(library="wgpudawn")
     run_blocking(port.open(AdapterRequest()))
-    backend = WebGpuBackend(port)
+    backend = WebGpuEngine(port)
     try:
         for runner in (Engine("Dawn", backend), without_workgroup_memory(backend)):
             for got, want in zip(runner.run(g, feeds), reference, strict=True):

@@ -16,7 +16,7 @@ import pytest
 from rlxweb import Graph, Session
 from rlxweb.core.errors import LimitExceeded
 from rlxweb.core.limits import Limits, tiny_limits
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferCopy, Command, Dispatch
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -53,7 +53,7 @@ def recording_engine(
     native_port = WgpuPort()
     run_blocking(native_port.open(replace(adapter, limits=limits)))
     port = CommandRecordingPort(native_port)
-    return Engine("recorded", WebGpuBackend(port)), port  # type: ignore[arg-type]
+    return Engine("recorded", WebGpuEngine(port)), port  # type: ignore[arg-type]
 
 
 def test_large_dispatches_are_folded(adapter: AdapterRequest) -> None:

@@ -20,7 +20,7 @@ import pytest
 import rlxweb
 from rlxweb import Graph
 from rlxweb.engines.pool import pool
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -66,18 +66,18 @@ def port(adapter: AdapterRequest) -> Iterator[WgpuPort]:
 
 
 @pytest.fixture
-def backend(port: WgpuPort) -> WebGpuBackend:
-    return WebGpuBackend(port)
+def backend(port: WgpuPort) -> WebGpuEngine:
+    return WebGpuEngine(port)
 
 
-def prepare_network(backend: WebGpuBackend, rows: int = 16) -> Any:
+def prepare_network(backend: WebGpuEngine, rows: int = 16) -> Any:
     program = prepare_graph(backend, network_graph(rows))
     run_blocking(backend.set_param(program, "w", np.eye(8, dtype=np.float32)))
     return program
 
 
 def test_a_second_run_compiles_and_allocates_nothing(
-    backend: WebGpuBackend, port: WgpuPort
+    backend: WebGpuEngine, port: WgpuPort
 ) -> None:
     """A second run creates no buffer, pipeline or bind group."""
     program = prepare_network(backend)
@@ -93,7 +93,7 @@ def test_a_second_run_compiles_and_allocates_nothing(
     run_blocking(backend.release(program))
 
 
-def test_handles_return_to_the_baseline(backend: WebGpuBackend, port: WgpuPort) -> None:
+def test_handles_return_to_the_baseline(backend: WebGpuEngine, port: WgpuPort) -> None:
     """Hundreds of runs over ten programs: only pipelines stay, and no new ones."""
     run_blocking(backend.release(prepare_network(backend)))
     baseline, pipelines = set(port.live_handles), port.created_counts["pipelines"]
@@ -115,9 +115,7 @@ def rows_graph(rows: int) -> Graph:
     return graph
 
 
-def test_other_batches_reuse_the_shaders(
-    backend: WebGpuBackend, port: WgpuPort
-) -> None:
+def test_other_batches_reuse_the_shaders(backend: WebGpuEngine, port: WgpuPort) -> None:
     """Sizes are uniforms: thirty batch sizes need the pipelines of the first few."""
 
     def prepare(rows: int) -> None:
@@ -133,7 +131,7 @@ def test_other_batches_reuse_the_shaders(
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_distinct_shaders_stay_within_their_bound(
-    backend: WebGpuBackend, port: WgpuPort
+    backend: WebGpuEngine, port: WgpuPort
 ) -> None:
     """Each constant needs another shader; the oldest unused ones are destroyed."""
     retained_graph = Graph("kept")
@@ -158,7 +156,7 @@ def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
     """Handles and bytes stop growing; the fused kernel is the same for any length."""
     (label,) = adapter.backends
     engine = pool.backend(label, adapter.name)
-    assert isinstance(engine, WebGpuBackend)
+    assert isinstance(engine, WebGpuEngine)
     x = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
 
     def live(first: int) -> tuple[int, int]:
@@ -186,7 +184,7 @@ def test_distinct_numbers_of_peaks_share_shaders(adapter: AdapterRequest) -> Non
     """
     (label,) = adapter.backends
     engine = pool.backend(label, adapter.name)
-    assert isinstance(engine, WebGpuBackend)
+    assert isinstance(engine, WebGpuEngine)
     x = np.random.default_rng(6).standard_normal((2, 900)).astype(np.float32)
     pipelines = engine.port.created_counts["pipelines"]
     bins_by_count = [
@@ -200,7 +198,7 @@ def test_distinct_numbers_of_peaks_share_shaders(adapter: AdapterRequest) -> Non
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_unreleased_programs_are_freed_when_dropped(
-    backend: WebGpuBackend, port: WgpuPort
+    backend: WebGpuEngine, port: WgpuPort
 ) -> None:
     """A program that was never released is freed when it is gone."""
     for _ in range(3):
@@ -265,7 +263,7 @@ def allocation_growth(work: Callable[[], object]) -> list[tracemalloc.StatisticD
 
 
 @pytest.mark.full("opengl", "swiftshader")
-def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
+def test_python_memory_does_not_grow(backend: WebGpuEngine) -> None:
     """A hundred runs after warming up keep less than 16 KiB of Python's memory.
 
     What leaks does so every time; what is kept once may be kept once.
@@ -288,7 +286,7 @@ def test_python_memory_does_not_grow(backend: WebGpuBackend) -> None:
     run_blocking(backend.release(program))
 
 
-def test_close_leaves_no_handle(backend: WebGpuBackend, port: WgpuPort) -> None:
+def test_close_leaves_no_handle(backend: WebGpuEngine, port: WgpuPort) -> None:
     """`close` leaves no handle of programs that are still prepared."""
     program = prepare_network(backend)
     run_blocking(backend.run(program, random_feeds()))

@@ -18,7 +18,7 @@ from rlxweb.core.limits import tiny_limits
 from rlxweb.engines.protocol import Array, DeviceBuffer
 from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
 from rlxweb.engines.webgpu.device_arrays import WebGpuDeviceBuffer
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.input_bindings import BufferPlacement
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -246,7 +246,7 @@ def test_adapter_agrees_on_large_samples_under_tiny_limits(name: str) -> None:
 
 
 def padded_device_array(
-    backend: WebGpuBackend, array: Array
+    backend: WebGpuEngine, array: Array
 ) -> tuple[DeviceBuffer, DeviceBuffer]:
     """Upload an array with other values before and after it; return its part and the
     whole buffer.
@@ -261,7 +261,7 @@ def padded_device_array(
     return run_blocking(backend.part(whole_buffer, 128, array.shape)), whole_buffer
 
 
-def resident_input_mismatch(backend: WebGpuBackend, case: OpCase) -> str:
+def resident_input_mismatch(backend: WebGpuEngine, case: OpCase) -> str:
     """Describe what differs when the inputs are device arrays, or return ""."""
     program = run_blocking(backend.prepare(compile_graph(case.graph, backend.target)))
     for param in case.graph.named("param"):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.smoke.edge_case_table import EDGE_CASES
@@ -19,7 +19,7 @@ from tests.engines_under_test import ARRAY_LIBRARIES, engine
 CASES = tuple(edge_cases(EDGE_CASES))
 
 
-def edge_answers(backend: Backend) -> dict[str, str]:
+def edge_answers(backend: Engine) -> dict[str, str]:
     """Return the answers by case after checking that guaranteed answers hold."""
     verdicts = {case.name: run_blocking(check_case(case, backend)) for case in CASES}
     assert [
@@ -33,7 +33,7 @@ def edge_answers(backend: Backend) -> dict[str, str]:
     }
 
 
-def check_manual(backend: Backend, given_answers: dict[str, str]) -> None:
+def check_manual(backend: Engine, given_answers: dict[str, str]) -> None:
     """Check that the manual shows the answers of this adapter and driver."""
     manual_answers = documented_answers("here", backend.adapter, backend.driver)
     assert manual_answers in (None, given_answers)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.reference_comparison import reference_outputs
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
@@ -193,7 +193,7 @@ def test_native_code_fuses_attention_on_cpu(
     """
     for mode, fused_count in (("wait", 1), ("off", 0)):
         monkeypatch.setenv("RLX_FAST", mode)
-        engine = Engine("CPU", CpuBackend())
+        engine = Engine("CPU", CpuEngine())
         graph = attention_graph(build)
         plan = compile_graph(graph, engine.backend.target)
         ops = [plan.graph.node(i).op for step in plan.steps for i in step.nodes]
@@ -221,7 +221,7 @@ def test_native_attention_masks_broadcast(
         for n, node in g.named("input").items()
     }
     (got,), (want,) = (
-        Engine("CPU", CpuBackend()).run(g, feeds),
+        Engine("CPU", CpuEngine()).run(g, feeds),
         reference_outputs(g, feeds),
     )
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)

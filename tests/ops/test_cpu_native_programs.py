@@ -13,7 +13,7 @@ import pytest
 from rlxweb.codegen import native_elementwise as cpu_native_elementwise
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.engines import cpu_native_program
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
 from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases
@@ -47,7 +47,7 @@ def program_run_count(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     cpu_native_matmul._cached_tiling.cache_clear()
 
 
-def native_mismatch(case: SmokeCase, backend: CpuBackend) -> str:
+def native_mismatch(case: SmokeCase, backend: CpuEngine) -> str:
     """Describe why a case is wrong in one of two runs; the second has packed
     constants.
     """
@@ -68,7 +68,7 @@ def native_mismatch(case: SmokeCase, backend: CpuBackend) -> str:
 
 
 def test_samples_and_chains(program_run_count: list[int], sampled: Sampler) -> None:
-    backend = CpuBackend()
+    backend = CpuEngine()
     cases = [case for op in checked_ops() for case in sample_cases(op)]
     tested_cases = [*sampled(cases, len(cases) // 12, quick=100), *chain_cases()]
     failures = [native_mismatch(case, backend) for case in tested_cases]

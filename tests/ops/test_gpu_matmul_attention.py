@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -244,7 +244,7 @@ def test_tint_compiles_the_kernels(is_full_tier: bool) -> None:
     """
     port = WgpuPort(library="wgpudawn")
     run_blocking(port.open(AdapterRequest()))
-    backend = WebGpuBackend(port)
+    backend = WebGpuEngine(port)
     runner = Engine("Dawn", backend)
     try:
         first_case_per_op = {

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rlxweb import Graph
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.cost.graph_work import node_signature
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ops.welch.cpu.spectrum import welch_power
@@ -91,7 +91,7 @@ CASES = [
 
 
 def run_variant(
-    engine: Backend, graph: Graph, x: NDArray[np.float32], variant: str
+    engine: Engine, graph: Graph, x: NDArray[np.float32], variant: str
 ) -> NDArray[np.float32]:
     node = graph.node(graph.outputs[0])
     op, *rest = node_signature(graph, node)

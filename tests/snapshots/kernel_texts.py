@@ -30,9 +30,9 @@ from rlxweb.core.limits import Limits
 from rlxweb.engines import cpu_native_program
 from rlxweb.engines import cupy_elementwise as cupy_elementwise_codegen
 from rlxweb.engines.array import array_target
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.cupy_kernels import cuda_source
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
@@ -117,7 +117,7 @@ def wgsl_kernels() -> dict[str, KernelTexts]:
     graphs = {case.name: case.prepare().graph for case in case_samples()}
     for name, (features, limits) in DEVICES.items():
         port = open_fake_port(features, limits)
-        backend = WebGpuBackend(port)
+        backend = WebGpuEngine(port)
         kernels = records[f"wgsl, {name}"] = KernelTexts()
         for case, graph in graphs.items():
             # A pipeline that is there already would not be made again.
@@ -164,7 +164,7 @@ def llvm_kernels() -> dict[str, KernelTexts]:
     }
     with _compile_everything() as texts:
         kernels = KernelTexts()
-        backend = CpuBackend()
+        backend = CpuEngine()
         for case in case_samples():
             texts.clear()
             trial = case.prepare()
@@ -289,7 +289,7 @@ def wasm_kernels() -> dict[str, KernelTexts]:
             f"shares, {rounding}": threaded_matmul_module(fused=fused),
             f"tape, {rounding}": program_module(fused=fused),
         }
-    target = CpuBackend().target
+    target = CpuEngine().target
     for case in case_samples():
         plan = compile_graph(case.prepare().graph, target)
         for at, step in enumerate(plan.steps):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rlxweb.core.limits import tiny_limits
 from rlxweb.engines.pool import pool
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from tests.clean_state import close_fakes
 from tests.gpu_ports import open_fake_port
 
@@ -14,7 +14,7 @@ from tests.gpu_ports import open_fake_port
 def test_fake_ports_left_open_are_closed() -> None:
     """Fake ports are closed with the backends opened on them; each is reported once."""
     port, key = open_fake_port(), ("vulkan", "made up")
-    pool._backends[key] = backend = WebGpuBackend(port)
+    pool._backends[key] = backend = WebGpuEngine(port)
     pool._limited_backends[(*key, tiny_limits())] = backend.limited(tiny_limits())
     assert close_fakes() == [key]
     assert port.calls[-1] == "close"

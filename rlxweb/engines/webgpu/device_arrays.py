@@ -23,8 +23,8 @@ from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.core.limits import Limits
 from rlxweb.engines.protocol import (
     Array,
-    Backend,
     DeviceBuffer,
+    Engine,
     as_bytes,
     require_own_buffer,
 )
@@ -56,7 +56,7 @@ class WebGpuDeviceBuffer(DeviceBuffer):
 
     def __init__(
         self,
-        engine: Backend,
+        engine: Engine,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         port: GpuPort,
@@ -95,7 +95,7 @@ class WebGpuArrayStore:
 
     def __init__(
         self,
-        engine: Backend,
+        engine: Engine,
         port: GpuPort,
         limits: Limits,
         dropped_handles: deque[list[int]],

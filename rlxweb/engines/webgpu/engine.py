@@ -19,8 +19,8 @@ from rlxweb.core.limits import Limits
 from rlxweb.cost.calibration_record import AutotuneResult
 from rlxweb.engines.protocol import (
     Array,
-    Backend,
     DeviceBuffer,
+    Engine,
     Feeds,
     Program,
     released_error,
@@ -72,7 +72,7 @@ RUNS_PER_SUBMISSION = 16
 """Runs in one submission if a program is repeated."""
 
 
-class WebGpuBackend(Backend):
+class WebGpuEngine(Engine):
     """WGSL engine on one port. It owns the port: `close` closes it.
 
     trusted_shaders  which shaders of this package are compiled without checks at run
@@ -448,19 +448,19 @@ class WebGpuBackend(Backend):
     def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:
         self.kernel_selector.apply_autotuning(races)
 
-    def with_variant(self, variant: str) -> Backend:
+    def with_variant(self, variant: str) -> Engine:
         selector = self.kernel_selector
         variants = selector.kernels.with_name(variant, selector.hardware.features)
         if variant and not variants:
             return super().with_variant(variant)
         return self._engine_on_same_port(limits=self.limits, variants=variants)
 
-    def limited(self, limits: Limits) -> WebGpuBackend:
+    def limited(self, limits: Limits) -> WebGpuEngine:
         return self._engine_on_same_port(limits=limits)
 
-    def _engine_on_same_port(self, **options: Any) -> WebGpuBackend:
+    def _engine_on_same_port(self, **options: Any) -> WebGpuEngine:
         """Return an engine with other options on the same port."""
-        return WebGpuBackend(self.port, pipelines=self.pipelines, **options)
+        return WebGpuEngine(self.port, pipelines=self.pipelines, **options)
 
     def _check_open(self, context: str) -> None:
         if self.is_closed and self.lost:

@@ -27,7 +27,7 @@ from rlxweb.compiler.plan import Plan, PlanOperand, PlanStep
 from rlxweb.core.errors import IndexRefused, RlxError, Unsupported
 from rlxweb.core.limits import Limits
 from rlxweb.core.message_text import Advice
-from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.webgpu.buffers import (
     ParamBuffers,
     as_stored,
@@ -137,7 +137,7 @@ class WebGpuProgram(Program):
     """
 
     plan: Plan
-    engine: Backend
+    engine: Engine
     commands: tuple[Command, ...]
     bindings: InputBindings
     step_commands: tuple[tuple[Command, ...], ...]
@@ -178,7 +178,7 @@ class WebGpuProgramBuilder:
     params  where they lie; those of another program that they are shared with
     """
 
-    engine: Backend
+    engine: Engine
     port: GpuPort
     limits: Limits
     kernel_selector: KernelSelector

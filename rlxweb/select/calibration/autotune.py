@@ -20,7 +20,7 @@ import numpy as np
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DeviceError, DeviceLost, GpuTimeout, RlxError
 from rlxweb.cost.calibration_record import AutotuneResult, rows_and_width
-from rlxweb.engines.protocol import Array, Backend, DeviceBuffer
+from rlxweb.engines.protocol import Array, DeviceBuffer, Engine
 from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
@@ -105,7 +105,7 @@ AUTOTUNE_CASES = tuple(filter(None, chain.from_iterable(zip_longest(*_CASES_BY_O
 
 
 def autotune_ops(
-    backend: Backend,
+    backend: Engine,
     watch: Stopwatch,
     budget_s: float,
     progress: Callable[[str], None],
@@ -140,7 +140,7 @@ def autotune_ops(
 class _AutotuneRun:
     """One case while it is measured; the stack closes what it opens."""
 
-    backend: Backend
+    backend: Engine
     case: AutotuneCase
     graph: Graph
     op: str

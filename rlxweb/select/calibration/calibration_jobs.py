@@ -23,7 +23,7 @@ from rlxweb.cost.calibration_probes import CalibrationProbe
 from rlxweb.cost.graph_work import node_item
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import ConcatLowering, Expr, Kernel
@@ -77,7 +77,7 @@ class CalibrationProgram:
     graph: Graph
 
     @cached_property
-    def _compiled(self) -> tuple[Backend, Program]:
+    def _compiled(self) -> tuple[Engine, Program]:
         backend = pool.backend(self.place.device.label, self.place.adapter)
         plan = compile_graph(self.graph, backend.target)
         return backend, run_blocking(backend.prepare(plan))

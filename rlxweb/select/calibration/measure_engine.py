@@ -19,7 +19,7 @@ from rlxweb.cost.calibration_record import AutotuneResult, Calibration, Measured
 from rlxweb.cost.work_kinds import MAX_RATE, point_rate
 from rlxweb.engines.cpu import JIT_CACHES
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend, LatencyProbe
+from rlxweb.engines.protocol import Engine, LatencyProbe
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.select.calibration.autotune import autotune_ops
 from rlxweb.select.calibration.calibration_jobs import (
@@ -171,7 +171,7 @@ def _job_name(job: CalibrationJob) -> str:
 
 
 def _measure_latency(
-    calibrator: Calibrator, place: DevicePlace, backend: Backend, start_ns: float
+    calibrator: Calibrator, place: DevicePlace, backend: Engine, start_ns: float
 ) -> bool:
     """Measure a run's overhead besides its kernels; return False for an engine without
     latency probes.

@@ -16,7 +16,7 @@ import rlxweb as rlx
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.engines.pool import pool
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.ir.verify import verify
 from rlxweb.runtime.input_validation import validate_array
 from rlxweb.smoke.random_graphs import random_graph
@@ -30,10 +30,10 @@ from tests.ops.special_values import (
 )
 
 
-def backend(limits: Limits | None = None) -> WebGpuBackend:
+def backend(limits: Limits | None = None) -> WebGpuEngine:
     """Return the tab's GPU backend, under stricter limits if given."""
     if limits is None:
-        gpu_backend: WebGpuBackend = pool.backend("webgpu")
+        gpu_backend: WebGpuEngine = pool.backend("webgpu")
     else:
         gpu_backend = pool.backend_with_limits("webgpu", "", limits)
     return gpu_backend

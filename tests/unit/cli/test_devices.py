@@ -89,11 +89,11 @@ def test_a_machine_without_wgpu_is_not_an_error(
 
 
 def _open_cpu_only(label: str, adapter: str = "") -> object:
-    from rlxweb.engines.cpu import CpuBackend
+    from rlxweb.engines.cpu import CpuEngine
 
     if label != "cpu":
         raise AdapterMissing(f"open device '{label}'", "no driver")
-    return CpuBackend()
+    return CpuEngine()
 
 
 @pytest.mark.parametrize(

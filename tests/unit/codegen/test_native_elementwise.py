@@ -26,7 +26,7 @@ from rlxweb.codegen.native_elementwise import (
 )
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import Unsupported
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Expr
@@ -340,7 +340,7 @@ def test_region_keys_differ_by_structure() -> None:
         graph = Graph("one")
         x, y = graph.input("x", (size,)), graph.input("y", (size,))
         graph.set_outputs([build(graph, x, y)])
-        plan = compile_graph(graph, CpuBackend.target)
+        plan = compile_graph(graph, CpuEngine.target)
         (step,) = plan.steps
         region = compilable_region(plan.graph, step.nodes, step.reads)
         assert region is not None

@@ -7,14 +7,14 @@ from operator import add
 
 from rlxweb.compiler.schedule import MAX_REGION_NODES, elementwise_regions
 from rlxweb.compiler.target import Target
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.graph import Graph
 from tests.unit.compiler.graph_factory import build_graph
 
 
 def target(operands: int = 8) -> Target:
     return Target(
-        "test", CpuBackend.target.dtypes, lambda *a: True, max_operands=operands
+        "test", CpuEngine.target.dtypes, lambda *a: True, max_operands=operands
     )
 
 

@@ -14,8 +14,8 @@ from rlxweb.compiler.plan_workload import plan_workload, profile_plan, step_item
 from rlxweb.compiler.target import Target
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
 from rlxweb.cost.workload import Workload
-from rlxweb.engines.cpu import CpuBackend
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.cpu import CpuEngine
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferRange, Dispatch
 from rlxweb.ir.dtype import DType
@@ -27,7 +27,7 @@ from tests.gpu_ports import open_fake_port
 DEVICE = Target(
     "test", frozenset({DType.F32, DType.BOOL, DType.I32}), lambda *rest: True
 )
-HOST = CpuBackend.target
+HOST = CpuEngine.target
 OutputsBuilder = Callable[[Graph], Sequence[Tensor]]
 
 
@@ -250,7 +250,7 @@ def is_storage(port: FakePort, buffer_range: BufferRange) -> bool:
 def test_launches_are_dispatches(name: str) -> None:
     """Launches are the program's dispatches, with the bytes they bind and read back."""
     port = open_fake_port()
-    backend = WebGpuBackend(port)
+    backend = WebGpuEngine(port)
     plan = compile_graph(build_graph(GRAPHS[name]), backend.target)
     program = run_blocking(backend.prepare(plan))
     dispatches = [c for c in program.commands if isinstance(c, Dispatch)]

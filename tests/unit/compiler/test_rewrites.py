@@ -16,7 +16,7 @@ from rlxweb.compiler.rewrites import (
 )
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import LimitExceeded, Unsupported
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, HostOnly
@@ -175,7 +175,7 @@ def test_folding_keeps_dtypes() -> None:
 
 def target(native: object, refusal: object = None) -> Target:
     options = {"refusal": refusal} if refusal else {}
-    return Target("test device", CpuBackend.target.dtypes, native, **options)  # type: ignore[arg-type]
+    return Target("test device", CpuEngine.target.dtypes, native, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.row_reduction_fusion import MAX_DEPTH, find_row_reductions
 from rlxweb.compiler.target import Target
 from rlxweb.core.limits import Limits
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from tests.unit.compiler.graph_factory import build_graph
 
 
 def target(length: int = 64, **options: Any) -> Target:
-    dtypes = CpuBackend.target.dtypes
+    dtypes = CpuEngine.target.dtypes
     native = lambda op, *rest: op.name not in ("mean", "std")  # noqa: E731
     return Target("test", dtypes, native, line_length=length, **options)
 

@@ -15,7 +15,7 @@ import rlxweb as rlx
 from rlxweb.compiler.storage_dtype_widening import widen_storage_dtypes
 from rlxweb.core.bfloat16 import BFLOAT16, as_bfloat16, from_float32, to_float32
 from rlxweb.core.errors import DTypeError, RlxError
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.engines.reference_comparison import named_feeds, single_op_graph
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -194,8 +194,8 @@ def test_graph_without_small_types_is_unchanged() -> None:
     them.
     """
     graph = _identity_graph("f32")
-    assert widen_storage_dtypes(graph, CpuBackend.target) is graph
-    widened = widen_storage_dtypes(_identity_graph("u8"), CpuBackend.target)
+    assert widen_storage_dtypes(graph, CpuEngine.target) is graph
+    widened = widen_storage_dtypes(_identity_graph("u8"), CpuEngine.target)
     assert [n.op for n in widened.nodes() if n.type.dtype is DType.U8] == [
         "input",
         "cast",
@@ -244,9 +244,9 @@ def test_values_in_range_are_not_wrapped() -> None:
     g = rlx.Graph("bytes")
     q = g.quantize_linear(g.input("x", (3,)), 0.1, 128)
     g.set_outputs([g.dequantize_linear(q, 0.1, 128)])
-    nodes = widen_storage_dtypes(g, CpuBackend.target).nodes()
+    nodes = widen_storage_dtypes(g, CpuEngine.target).nodes()
     assert not [n for n in nodes if n.op == "cast"]
     h = g.maximum(q, q) + g.constant(np.uint8(1))  # which may be 256
     g.set_outputs([g.cast(h, "f32")])
-    nodes = widen_storage_dtypes(g, CpuBackend.target).nodes()
+    nodes = widen_storage_dtypes(g, CpuEngine.target).nodes()
     assert len([n for n in nodes if n.op == "cast" and n.type.dtype is DType.U8]) == 1

@@ -13,7 +13,7 @@ from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DTypeError, VerifyError
 from rlxweb.cost.decision import Decision
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from tests.unit.compiler.graph_factory import build_graph
@@ -82,7 +82,7 @@ def test_reshape_of_a_view_copies_only_if_needed() -> None:
 def test_numpy_keeps_its_views() -> None:
     """A target that makes its own views gets them as steps."""
     graph = build_graph(lambda g, x: g.exp(g.transpose(x, (1, 0))), (2, 3))
-    assert step_kinds(compile_graph(graph, CpuBackend.target)) == ["view", "region"]
+    assert step_kinds(compile_graph(graph, CpuEngine.target)) == ["view", "region"]
 
 
 def test_broadcast_operands_are_read_with_stride_zero() -> None:
@@ -135,7 +135,7 @@ def test_unsupported_dtype_is_rejected() -> None:
         DTypeError, match="has no f64 support; it supports bool, f32, i32; cast to f32"
     ):
         check_dtypes(graph, DEVICE)
-    check_dtypes(graph, CpuBackend.target)
+    check_dtypes(graph, CpuEngine.target)
 
 
 def test_dtypes_of_decomposed_ops_are_checked() -> None:

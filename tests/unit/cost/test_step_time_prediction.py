@@ -19,7 +19,7 @@ from rlxweb.cost.graph_work import graph_workload, node_items
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import WorkItem, Workload
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
@@ -28,7 +28,7 @@ from rlxweb.ops.fft.wgsl import plan as calls
 from rlxweb.select.calibration.calibration_jobs import op_probes
 from tests.engines_under_test import single_op_graph
 
-HOST_TARGET = CpuBackend.target
+HOST_TARGET = CpuEngine.target
 DEVICE_TARGET = Target("test", frozenset(DType), lambda *rest: True)
 COPY_POINT = MeasuredPoint("copy", {"bytes": 1000}, 1000.0)  # a byte takes a nanosecond
 MATMUL_POINTS = tuple(

@@ -22,7 +22,7 @@ from rlxweb.codegen.native_elementwise import region_kernels
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.engines import cpu_native_program
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.cpu_native_program import PlanSegment, native_program_kernels
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -51,7 +51,7 @@ class PreparedCpuGraph:
     """Graph prepared on the CPU backend, with its params set."""
 
     def __init__(self, graph: Graph, params: dict[str, Array] | None = None) -> None:
-        self.backend, self.graph = CpuBackend(), graph
+        self.backend, self.graph = CpuEngine(), graph
         plan = compile_graph(graph, self.backend.target)
         self.program = run_blocking(self.backend.prepare(plan))
         self.params: dict[str, Array] = {}

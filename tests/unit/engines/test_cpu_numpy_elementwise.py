@@ -13,7 +13,7 @@ import rlxweb as rlx
 from rlxweb.codegen.array_tiles import TILE_ELEMENTS
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GraphError
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.cpu_numpy_elementwise import NumpyRegion, block_size
 from rlxweb.gpu.coroutine_runner import run_blocking
 
@@ -47,7 +47,7 @@ def test_blocked_regions_are_bit_identical(
     }
     got, want = (
         run_blocking(backend.run(run_blocking(backend.prepare(plan)), feeds))
-        for backend in (CpuBackend(), CpuBackend(()))
+        for backend in (CpuEngine(), CpuEngine(()))
         for plan in [compile_graph(graph, backend.target)]
     )
     np.testing.assert_array_equal(got[0], want[0])

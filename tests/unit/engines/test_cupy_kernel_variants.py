@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rlxweb.engines import cupy_kernel_variants
-from rlxweb.engines.array import ArrayBackend, array_target
+from rlxweb.engines.array import ArrayEngine, array_target
 from rlxweb.engines.cupy_kernel_variants import block_sizes, block_threads
 from rlxweb.engines.cupy_kernels import cuda_source
 from rlxweb.ir.dtype import DType
@@ -39,8 +39,8 @@ CUPY_VARIANTS = cupy_kernel_variants.cupy_variants(
 VARIANT_BY_OP = {row.op: row for row in CUPY_VARIANTS}
 
 
-def numpy_backend_with_variants(*variants: Any) -> ArrayBackend:
-    return ArrayBackend(
+def numpy_backend_with_variants(*variants: Any) -> ArrayEngine:
+    return ArrayEngine(
         np,
         array_target("NumPy for CuPy", frozenset(DType)),
         name="NumPy for CuPy",

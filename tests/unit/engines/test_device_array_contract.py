@@ -22,9 +22,9 @@ from rlxweb import Graph
 from rlxweb.core.errors import (
     GraphError,
 )
-from rlxweb.engines.cpu import CpuBackend
-from rlxweb.engines.protocol import Array, Backend, DeviceBuffer, Program
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.cpu import CpuEngine
+from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, Program
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import InjectedFailure
@@ -42,14 +42,14 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 ONES = np.ones((4, 3), np.float32)
 
 
-class HostOnlyBackend(Backend):
+class HostOnlyEngine(Engine):
     """Engine without device-array support: wrapped NumPy."""
 
     name = "plain"
-    target = CpuBackend.target
+    target = CpuEngine.target
 
     def __init__(self) -> None:
-        self.inner = CpuBackend()
+        self.inner = CpuEngine()
 
     async def prepare(self, plan: Any) -> Program:
         return await self.inner.prepare(plan)
@@ -64,35 +64,35 @@ class HostOnlyBackend(Backend):
         await self.inner.release(program)
 
 
-def fake_webgpu_backend(*fail: InjectedFailure, **options: Any) -> WebGpuBackend:
+def fake_webgpu_backend(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
     kernels = {shader_source(scaled_graph()): compute_scaled}
-    return WebGpuBackend(open_fake_port(*fail, kernels=kernels, **options))
+    return WebGpuEngine(open_fake_port(*fail, kernels=kernels, **options))
 
 
 @cache
-def open_torch_backend() -> Backend:
+def open_torch_backend() -> Engine:
     from rlxweb.engines.torch_engine import open_torch
 
     return run_blocking(open_torch())
 
 
 @cache
-def open_jax_backend() -> Backend:
+def open_jax_backend() -> Engine:
     from rlxweb.engines.jax_engine import open_jax
 
     return run_blocking(open_jax())
 
 
 @cache
-def open_mlx_backend() -> Backend:
+def open_mlx_backend() -> Engine:
     from rlxweb.engines.mlx_engine import open_mlx
 
     return run_blocking(open_mlx())
 
 
 ENGINES: dict[str, Callable[[], Any]] = {
-    "plain": HostOnlyBackend,
-    "cpu": CpuBackend,
+    "plain": HostOnlyEngine,
+    "cpu": CpuEngine,
     "torch": open_torch_backend,
     "jax": open_jax_backend,
     "mlx": open_mlx_backend,
@@ -226,7 +226,7 @@ def test_array_of_another_engine_is_refused(engine: Any) -> None:
     moved.
     """
     other = (
-        fake_webgpu_backend() if not isinstance(engine, WebGpuBackend) else CpuBackend()
+        fake_webgpu_backend() if not isinstance(engine, WebGpuEngine) else CpuEngine()
     )
     foreign_array = run_blocking(other.put(X))
     program = prepare_with_ones(engine)
@@ -283,10 +283,10 @@ def test_host_memory_array_is_read_only(kind: str) -> None:
 
 def test_array_of_another_library_is_imported() -> None:
     """An array of another library is copied by from_dlpack, if the engine has one."""
-    assert run_blocking(CpuBackend().take(X)) is None
+    assert run_blocking(CpuEngine().take(X)) is None
     imported: list[object] = []
 
-    class ImportingBackend(CpuBackend):
+    class ImportingEngine(CpuEngine):
         def __init__(self) -> None:
             super().__init__()
             self._from_dlpack = self.import_array
@@ -301,9 +301,9 @@ def test_array_of_another_library_is_imported() -> None:
         def __dlpack_device__(self) -> tuple[int, int]:
             return 1, 1
 
-    assert run_blocking(ImportingBackend().take(OtherDeviceArray())) is None
+    assert run_blocking(ImportingEngine().take(OtherDeviceArray())) is None
     foreign_array = X.copy()
-    device_array = run_blocking(ImportingBackend().take(foreign_array))
+    device_array = run_blocking(ImportingEngine().take(foreign_array))
     foreign_array[...] = 0
     assert device_array is not None
     assert (len(imported), device_array.shape, device_array.dtype) == (
@@ -329,13 +329,13 @@ def running_average_graph() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def native_backend(adapter: AdapterRequest) -> Iterator[WebGpuBackend]:
+def native_backend(adapter: AdapterRequest) -> Iterator[WebGpuEngine]:
     with open_native_port(adapter) as port:
-        yield WebGpuBackend(port)
+        yield WebGpuEngine(port)
 
 
 @pytest.mark.requires_wgpu
-def test_state_stays_on_device_for_many_runs(native_backend: WebGpuBackend) -> None:
+def test_state_stays_on_device_for_many_runs(native_backend: WebGpuEngine) -> None:
     """A running average stays right over 200 runs, and no buffers pile up."""
     program = prepare_graph(native_backend, running_average_graph())
     want = np.zeros((5, 7), np.float32)
@@ -363,7 +363,7 @@ def test_state_stays_on_device_for_many_runs(native_backend: WebGpuBackend) -> N
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (3, 5), (257,), (2, 3, 4)])
 def test_every_dtype_round_trips(
-    native_backend: WebGpuBackend, shape: tuple[int, ...]
+    native_backend: WebGpuEngine, shape: tuple[int, ...]
 ) -> None:
     """Float16 (two to a word) and bool (a word each) survive upload, kernel and
     readback.

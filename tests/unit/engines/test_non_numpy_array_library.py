@@ -16,7 +16,7 @@ import pytest
 
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GraphError, IndexRefused
-from rlxweb.engines.array import ArrayBackend, array_target
+from rlxweb.engines.array import ArrayEngine, array_target
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -187,7 +187,7 @@ class TransferCounter:
 
 def glass_engine() -> tuple[Engine, TransferCounter]:
     traffic = TransferCounter()
-    backend = ArrayBackend(
+    backend = ArrayEngine(
         GlassLibrary(),
         array_target("glass", frozenset(DType)),
         name="glass 1.0",

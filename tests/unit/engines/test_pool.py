@@ -8,10 +8,10 @@ import pytest
 
 from rlxweb.core.errors import AdapterMissing, Unsupported
 from rlxweb.core.limits import tiny_limits
-from rlxweb.engines.cpu import CpuBackend
-from rlxweb.engines.pool import BackendPool
+from rlxweb.engines.cpu import CpuEngine
+from rlxweb.engines.pool import EnginePool
 from rlxweb.engines.registry import ROWS, Row, absence_reason
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.fake_gpu_port import FakePort, InjectedFailure
 
@@ -26,7 +26,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         fail = (InjectedFailure("open", "no-adapter"),) if adapter == "absent" else ()
         port = FakePort(fail)
         await port.open(AdapterRequest())
-        return WebGpuBackend(port)
+        return WebGpuEngine(port)
 
     monkeypatch.setitem(ROWS, "vulkan", Row(open_fake))
     return names
@@ -34,7 +34,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_backend_is_opened_once(opened: list[str]) -> None:
     """A backend is opened once per device and adapter name, whatever its case."""
-    pool = BackendPool()
+    pool = EnginePool()
     first = pool.backend("vulkan", "llvmpipe")
     assert pool.backend("vulkan", "LLVMpipe") is first
     assert pool.backend("vulkan") is not first
@@ -43,7 +43,7 @@ def test_a_backend_is_opened_once(opened: list[str]) -> None:
 
 def test_failed_opening_is_cached(opened: list[str]) -> None:
     """A failed opening is not tried again until the pool is closed."""
-    pool = BackendPool()
+    pool = EnginePool()
     for _ in range(2):
         with pytest.raises(AdapterMissing, match="no adapter was found"):
             pool.backend("vulkan", "absent")
@@ -56,7 +56,7 @@ def test_failed_opening_is_cached(opened: list[str]) -> None:
 
 def test_limited_backends_share_the_port(opened: list[str]) -> None:
     """Each set of limits has one backend; NumPy has no limits to restrict."""
-    pool = BackendPool()
+    pool = EnginePool()
     small = pool.backend_with_limits("vulkan", "", tiny_limits())
     assert pool.backend_with_limits("vulkan", "", tiny_limits()) is small
     assert small.port is pool.backend("vulkan").port
@@ -67,7 +67,7 @@ def test_limited_backends_share_the_port(opened: list[str]) -> None:
 
 def test_close_all_closes_every_port(opened: list[str]) -> None:
     """Closing closes all ports, restricted ones too; closing an empty pool is fine."""
-    pool = BackendPool()
+    pool = EnginePool()
     small = pool.backend_with_limits("vulkan", "", tiny_limits())
     pool.close_all()
     pool.close_all()
@@ -84,8 +84,8 @@ def test_devices_without_registry_row_are_missing_with_a_reason(
     monkeypatch.delitem(ROWS, "tpu")
     assert "no backend" in absence_reason("tpu")
     with pytest.raises(AdapterMissing, match="open device 'tpu'"):
-        BackendPool().backend("tpu")
-    assert isinstance(BackendPool().backend("cpu"), CpuBackend)
+        EnginePool().backend("tpu")
+    assert isinstance(EnginePool().backend("cpu"), CpuEngine)
 
 
 @pytest.mark.parametrize(

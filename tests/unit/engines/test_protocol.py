@@ -1,4 +1,4 @@
-"""Backend protocol: defaults an engine need not write, and programs it must refuse."""
+"""Engine protocol: defaults an engine need not write, and programs it must refuse."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rlxweb import Graph
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.errors import GraphError, Unsupported
 from rlxweb.core.limits import tiny_limits
-from rlxweb.engines.cpu import CpuBackend
-from rlxweb.engines.pool import BackendPool
-from rlxweb.engines.protocol import Array, Backend, Program, require_own_program
+from rlxweb.engines.cpu import CpuEngine
+from rlxweb.engines.pool import EnginePool
+from rlxweb.engines.protocol import Array, Engine, Program, require_own_program
 from rlxweb.engines.registry import ROWS, Row
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.fake_gpu_port import FakePort
 from tests.gpu_ports import open_fake_port, prepare_graph
@@ -26,15 +26,15 @@ from tests.gpu_ports import open_fake_port, prepare_graph
 class PlanProgram(Program):
     """Program that holds a plan and its engine."""
 
-    def __init__(self, plan: Plan, engine: Backend) -> None:
+    def __init__(self, plan: Plan, engine: Engine) -> None:
         self.plan, self.engine = plan, engine
 
 
-class MinimalBackend(Backend):
+class MinimalEngine(Engine):
     """Engine with only the required members: every output is all ones."""
 
     name = "the smallest"
-    target = CpuBackend.target
+    target = CpuEngine.target
 
     async def prepare(self, plan: Plan) -> PlanProgram:
         return PlanProgram(plan, self)
@@ -50,22 +50,22 @@ class MinimalBackend(Backend):
         require_own_program(self, PlanProgram, program)
 
 
-def prepare_doubling_program(backend: Backend) -> Any:
+def prepare_doubling_program(backend: Engine) -> Any:
     graph = Graph("doubling")
     graph.set_outputs([graph.input("x", (2,)) * graph.param("w", (2,))])
     return prepare_graph(backend, graph)
 
 
-def fake_webgpu_backend() -> WebGpuBackend:
-    return WebGpuBackend(open_fake_port())
+def fake_webgpu_backend() -> WebGpuEngine:
+    return WebGpuEngine(open_fake_port())
 
 
-ENGINES = {"smallest": MinimalBackend, "cpu": CpuBackend, "webgpu": fake_webgpu_backend}
+ENGINES = {"smallest": MinimalEngine, "cpu": CpuEngine, "webgpu": fake_webgpu_backend}
 
 
 def test_optional_members_have_defaults() -> None:
     """Defaults suit an engine in the host's memory that caches nothing."""
-    engine = MinimalBackend()
+    engine = MinimalEngine()
     assert (engine.adapter, engine.api, engine.driver, engine.vendor) == (
         engine.name,
         "",
@@ -91,14 +91,14 @@ def test_unsupported_verb_is_refused(name: str) -> None:
         engine.limited(tiny_limits())
 
 
-@pytest.mark.parametrize("missing", sorted(Backend.__abstractmethods__))
+@pytest.mark.parametrize("missing", sorted(Engine.__abstractmethods__))
 def test_engine_without_required_verb_is_refused(missing: str) -> None:
     """An engine without a required verb cannot be instantiated; the message names the
     verb.
     """
-    body = {k: v for k, v in vars(MinimalBackend).items() if k != missing}
+    body = {k: v for k, v in vars(MinimalEngine).items() if k != missing}
     with pytest.raises(TypeError, match=missing):
-        type("Less", (Backend,), body)()
+        type("Less", (Engine,), body)()
 
 
 @pytest.mark.parametrize("runs", ENGINES)
@@ -152,37 +152,37 @@ def test_program_of_another_instance_is_refused(kind: str) -> None:
     assert run_blocking(preparer.run(program, {"x": value}))
 
 
-@pytest.mark.parametrize("opened", [object(), None, MinimalBackend, FakePort()])
+@pytest.mark.parametrize("opened", [object(), None, MinimalEngine, FakePort()])
 def test_the_pool_takes_engines_only(
     monkeypatch: pytest.MonkeyPatch, opened: object
 ) -> None:
     """Any other object that a row opens is refused by its type, and opened again at the
     next request.
     """
-    answers = [opened, MinimalBackend()]
+    answers = [opened, MinimalEngine()]
 
     async def open_next(adapter: str) -> Any:
         return answers.pop(0)
 
     monkeypatch.setitem(ROWS, "tpu", Row(open_next))
-    pool = BackendPool()
+    pool = EnginePool()
     with pytest.raises(GraphError) as caught:
         pool.backend("tpu")
     assert caught.value.doing == "open device 'tpu'"
     assert (
         f"returned a {type(opened).__name__}, which is not an e" in caught.value.problem
     )
-    assert isinstance(pool.backend("tpu"), MinimalBackend)
+    assert isinstance(pool.backend("tpu"), MinimalEngine)
 
 
 def test_the_pool_asks_the_engine_for_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool records how long opening an engine took, whoever requests it later."""
 
-    async def open_minimal(adapter: str) -> MinimalBackend:
-        return MinimalBackend()
+    async def open_minimal(adapter: str) -> MinimalEngine:
+        return MinimalEngine()
 
     monkeypatch.setitem(ROWS, "tpu", Row(open_minimal))
-    pool = BackendPool()
+    pool = EnginePool()
     assert pool.opening_ns("tpu") == 0
     with pytest.raises(Unsupported, match="stricter limits on the smallest"):
         pool.backend_with_limits("tpu", "", tiny_limits())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlxweb.core.errors import AdapterMissing
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry_row import (
     EngineLibrary,
     OpenEngine,
@@ -114,7 +114,7 @@ def test_library_output_goes_to_stderr(
 ) -> None:
     """Standard output stays clean for a JSON report."""
 
-    def open_printing_engine() -> Backend:
+    def open_printing_engine() -> Engine:
         print("hello from the library")
         return NumpyTestEngine()
 

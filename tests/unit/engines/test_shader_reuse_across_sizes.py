@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.command_recording_port import RecordingPort
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -52,7 +52,7 @@ def shader_sources(family: str, shape: tuple[int, ...], software: bool) -> set[s
     """Return the shader sources that a family's graph of this shape compiles."""
     port = RecordingPort(software=software)
     run_blocking(port.open(AdapterRequest()))
-    engine, graph = WebGpuBackend(port), Graph("size")
+    engine, graph = WebGpuEngine(port), Graph("size")
     build = FAMILIES[family][0]
     graph.set_outputs([build(graph, shape)])
     run_blocking(engine.prepare(compile_graph(graph, engine.target)))

@@ -26,7 +26,7 @@ from rlxweb.core.errors import (
     SessionClosed,
 )
 from rlxweb.core.limits import Limits, tiny_limits
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferCopy
 from rlxweb.ir.graph import Graph
@@ -45,35 +45,35 @@ from tests.run_in_threads import WAIT_S, run_concurrently, start_threads
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
-def fake_port_backend(*fail: InjectedFailure, **options: Any) -> WebGpuBackend:
+def fake_port_backend(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
     kernels = {shader_source(scaled_graph()): compute_scaled}
-    return WebGpuBackend(open_fake_port(*fail, kernels=kernels, **options))
+    return WebGpuEngine(open_fake_port(*fail, kernels=kernels, **options))
 
 
-def prepare_with_ones(backend: WebGpuBackend) -> Any:
+def prepare_with_ones(backend: WebGpuEngine) -> Any:
     """Return the program of `scaled` with a param of ones, so that it adds 1."""
     prepared_program = prepare_graph(backend, scaled_graph())
     run_blocking(backend.set_param(prepared_program, "w", np.ones((4, 3), np.float32)))
     return prepared_program
 
 
-def run_program(backend: WebGpuBackend, program: Any, **feeds: Any) -> list[Any]:
+def run_program(backend: WebGpuEngine, program: Any, **feeds: Any) -> list[Any]:
     outs: list[Any] = run_blocking(backend.run(program, feeds))
     return outs
 
 
 @pytest.fixture
-def backend() -> WebGpuBackend:
+def backend() -> WebGpuEngine:
     return fake_port_backend()
 
 
 @pytest.fixture
-def program(backend: WebGpuBackend) -> Any:
+def program(backend: WebGpuEngine) -> Any:
     return prepare_with_ones(backend)
 
 
 def test_a_run_is_one_write_one_submission_one_read(
-    backend: WebGpuBackend, program: Any
+    backend: WebGpuEngine, program: Any
 ) -> None:
     """The param was written when it was set, and is not written again."""
     port = backend.port
@@ -83,7 +83,7 @@ def test_a_run_is_one_write_one_submission_one_read(
     assert port.calls[before:] == ["write", "submit", "read"]
 
 
-def test_second_run_creates_nothing(backend: WebGpuBackend, program: Any) -> None:
+def test_second_run_creates_nothing(backend: WebGpuEngine, program: Any) -> None:
     """A second run creates no buffer, pipeline or bind group; its commands are the
     same.
     """
@@ -97,7 +97,7 @@ def test_second_run_creates_nothing(backend: WebGpuBackend, program: Any) -> Non
 
 
 def test_pipelines_are_shared_by_programs_of_one_structure(
-    backend: WebGpuBackend, program: Any
+    backend: WebGpuEngine, program: Any
 ) -> None:
     """A program of another shape compiles nothing."""
     created = backend.port.created_counts["pipelines"]
@@ -106,7 +106,7 @@ def test_pipelines_are_shared_by_programs_of_one_structure(
 
 
 def test_release_frees_the_buffers_and_keeps_the_pipelines(
-    backend: WebGpuBackend, program: Any
+    backend: WebGpuEngine, program: Any
 ) -> None:
     """Releasing, once or twice, frees the buffers; the pipelines stay live."""
     run_blocking(backend.release(program))
@@ -114,7 +114,7 @@ def test_release_frees_the_buffers_and_keeps_the_pipelines(
     assert backend.port.live_handles == set(backend.pipelines.handles())
 
 
-def test_a_dropped_program_is_freed_at_the_next_call(backend: WebGpuBackend) -> None:
+def test_a_dropped_program_is_freed_at_the_next_call(backend: WebGpuEngine) -> None:
     """A dropped program is freed without `release`, at the next call."""
     prepare_graph(backend, scaled_graph())
     gc.collect()
@@ -126,7 +126,7 @@ def test_a_dropped_program_is_freed_at_the_next_call(backend: WebGpuBackend) -> 
 
 
 def test_close_frees_everything_and_ends_use(
-    backend: WebGpuBackend, program: Any
+    backend: WebGpuEngine, program: Any
 ) -> None:
     """A closed engine says so at every call; releasing is harmless."""
     run_blocking(backend.close())
@@ -167,7 +167,7 @@ def test_runs_of_one_program_are_serialized() -> None:
         compute_scaled(views, constants, grid)
         n_inside -= 1
 
-    backend = WebGpuBackend(
+    backend = WebGpuEngine(
         open_fake_port(kernels={shader_source(scaled_graph()): counting_kernel})
     )
     program = prepare_with_ones(backend)
@@ -190,7 +190,7 @@ def test_a_program_is_released_when_its_run_is_over() -> None:
         running.set()
         go_on.wait(WAIT_S)
 
-    backend = WebGpuBackend(
+    backend = WebGpuEngine(
         open_fake_port(kernels={shader_source(scaled_graph()): slow_kernel})
     )
     program = prepare_with_ones(backend)
@@ -247,7 +247,7 @@ def test_bad_data_seen_by_a_shader_is_an_error() -> None:
             pending_flags.pop() if pending_flags else 0
         )
 
-    backend = WebGpuBackend(
+    backend = WebGpuEngine(
         open_fake_port(kernels={shader_source(graph): flagging_kernel})
     )
     program = prepare_graph(backend, graph)
@@ -277,7 +277,7 @@ def test_half_floats_follow_the_feature(features: tuple[str, ...]) -> None:
 def test_stricter_limits_are_kept() -> None:
     """A plan keeps to stricter limits although the port would allow more."""
     port = open_fake_port()
-    backend = WebGpuBackend(port, limits=tiny_limits())
+    backend = WebGpuEngine(port, limits=tiny_limits())
     assert backend.target.max_operands == 3
     program = prepare_graph(backend, scaled_graph((4000,)))
     run_program(backend, program, x=np.zeros(4000, np.float32))
@@ -329,7 +329,7 @@ def test_a_software_gpu_of_a_browser_gets_no_workgroup_memory() -> None:
     assert "var<workgroup>" in shader_source(graph)
     browser_port = open_fake_port()
     browser_port._facts = replace(browser_port.facts, backend="webgpu")
-    prepare_graph(WebGpuBackend(browser_port), graph)
+    prepare_graph(WebGpuEngine(browser_port), graph)
     assert browser_port.pipelines
     assert not any(
         "var<workgroup>" in p.source for p in browser_port.pipelines.values()

@@ -23,7 +23,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.limits import Limits
 from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
-from rlxweb.engines.webgpu.engine import MAX_UNAWAITED_RUNS, WebGpuBackend
+from rlxweb.engines.webgpu.engine import MAX_UNAWAITED_RUNS, WebGpuEngine
 from rlxweb.engines.webgpu.input_bindings import (
     BoundCommands,
     BufferPlacement,
@@ -218,7 +218,7 @@ def test_array_may_be_two_inputs_and_an_output(
     graph = Graph("same")
     x, y = graph.input("x", (4, 3)), graph.input("y", (4, 3))
     graph.set_outputs([x, graph.reshape(y, (12,)), x * y])
-    engine = WebGpuBackend(open_fake_port())
+    engine = WebGpuEngine(open_fake_port())
     program, array = prepare_graph(engine, graph), run_blocking(engine.put(X))
     outs = run_blocking(
         engine.run_resident(program, {"x": array, "y": array}, [True, False, True])
@@ -234,7 +234,7 @@ def test_only_requested_outputs_are_read_back() -> None:
     graph = Graph("three")
     x = graph.input("x", (4, 3))
     graph.set_outputs([x * 2.0, x, graph.reshape(x, (12,))[:4]])
-    engine = WebGpuBackend(open_fake_port())
+    engine = WebGpuEngine(open_fake_port())
     program, port = prepare_graph(engine, graph), fake_port(engine)
     read_sizes: list[int] = []
     original_read = port.read
@@ -310,7 +310,7 @@ def test_bad_index_is_refused_for_kept_results() -> None:
     graph = Graph("pick")
     table, indices = graph.input("x", (4, 3)), graph.input("at", (2,), "i32")
     graph.set_outputs([graph.gather(table, indices)])
-    engine = WebGpuBackend(open_fake_port())
+    engine = WebGpuEngine(open_fake_port())
     program, port = prepare_graph(engine, graph), fake_port(engine)
     feeds = {"x": X, "at": np.zeros(2, np.int32)}
     port.calls.clear()
@@ -369,7 +369,7 @@ def test_an_array_beyond_the_largest_buffer_is_refused() -> None:
     """An array that is too large is refused with both numbers, before the device is
     called.
     """
-    engine = WebGpuBackend(
+    engine = WebGpuEngine(
         open_fake_port(limits=replace(Limits(), max_buffer_size=1 << 10))
     )
     with pytest.raises(LimitExceeded, match=r"it needs 4,000 bytes.*allows 1,024"):

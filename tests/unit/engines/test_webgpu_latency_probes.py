@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from rlxweb.core.errors import DeviceError, OutOfMemory
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.latency_probes import TRIVIAL_SHADER, WebGpuLatencyProbes
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferCopy, Dispatch
@@ -17,7 +17,7 @@ from tests.gpu_ports import open_fake_port
 
 def open_probes(*fail: InjectedFailure) -> tuple[FakePort, WebGpuLatencyProbes]:
     port = open_fake_port(*fail)
-    probes = run_blocking(WebGpuBackend(port).trips())
+    probes = run_blocking(WebGpuEngine(port).trips())
     port.calls.clear()
     return port, probes
 

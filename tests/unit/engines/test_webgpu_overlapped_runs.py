@@ -11,7 +11,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.core.errors import DeviceLost, GpuTimeout
 from rlxweb.engines.pool import pool
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu import upload_staging, wgpu_port
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -41,7 +41,7 @@ def open_scaled(
     port = open_fake_port(
         *fail, kernels={shader_source(scaled_graph(SHAPE)): compute_scaled}
     )
-    backend = WebGpuBackend(port, overlaps_runs=overlaps)
+    backend = WebGpuEngine(port, overlaps_runs=overlaps)
     program = prepare_graph(backend, scaled_graph(SHAPE))
     run_blocking(backend.set_param(program, "w", np.ones(SHAPE, np.float32)))
     port.calls.clear()

@@ -13,7 +13,7 @@ from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import ShaderRejected
 from rlxweb.core.limits import Limits, tiny_limits
 from rlxweb.cost.graph_work import node_signature
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.kernel_selection import Hardware, KernelSelector
 from rlxweb.engines.webgpu.pipeline_cache import PipelineCache, TrustLevel
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -71,7 +71,7 @@ def test_region_with_a_custom_op_is_checked(port: FakePort, fused: bool) -> None
     op = make_op("theirs_for_test")
     registry.register(op)
     try:
-        backend = WebGpuBackend(port, trusted_shaders="all")
+        backend = WebGpuEngine(port, trusted_shaders="all")
         graph = Graph("a region")
         x = graph.input("x", 4)
         negated = graph.neg(x)
@@ -169,7 +169,7 @@ def test_backends_of_one_port_share_pipelines(port: FakePort) -> None:
     """A shader is compiled once, however many derived backends are created and
     dropped.
     """
-    backend, graph = WebGpuBackend(port), scaled_graph()
+    backend, graph = WebGpuEngine(port), scaled_graph()
     for _ in range(20):
         for other in (backend.with_variant(""), backend.limited(tiny_limits())):
             run_blocking(other.release(prepare_graph(other, graph)))
@@ -182,7 +182,7 @@ def test_no_backend_frees_pipelines_of_another(port: FakePort) -> None:
     needs.
     """
     table = PipelineCache(port, capacity=1)
-    backend, other = (WebGpuBackend(port, pipelines=table) for _ in range(2))
+    backend, other = (WebGpuEngine(port, pipelines=table) for _ in range(2))
     program = prepare_graph(backend, scaled_graph())
     for k in range(3):
         graph = Graph("another")

@@ -14,7 +14,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.core.errors import GpuTimeout, ShaderRejected
 from rlxweb.engines.registry import is_named_only
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu import upload_staging
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferRange, Dispatch
@@ -68,7 +68,7 @@ def test_ops_are_correct(port: WgpuPort, sampled: Sampler) -> None:
 
     Tint compiles every op in the browser's check as well.
     """
-    backend = WebGpuBackend(port)
+    backend = WebGpuEngine(port)
     for op in sampled(checked_ops(), 60, quick=20):
         verdict = run_blocking(check_case(case_of(op, len(op.samples) - 1), backend))
         assert verdict.word in ("right", "refused"), (op.name, verdict.why)

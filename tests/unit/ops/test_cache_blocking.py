@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rlxweb.codegen.array_tiles import TILE_ELEMENTS
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ops.cache_blocking import (
@@ -111,5 +111,5 @@ def test_small_or_single_row_arrays_are_not_split() -> None:
 
 @pytest.mark.parametrize("op", ROW_AXES)
 def test_the_cpu_backend_has_blocked_variants(op: str) -> None:
-    names = [row.name for row in CpuBackend().kernels.for_op(op)]
+    names = [row.name for row in CpuEngine().kernels.for_op(op)]
     assert f"{op}, in parts" in names

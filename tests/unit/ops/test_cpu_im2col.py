@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
@@ -43,7 +43,7 @@ class PreparedConvolution:
     """Graph prepared on the CPU backend, and its im2col convolution calls."""
 
     def __init__(self, graph: Graph) -> None:
-        self.backend, self.graph = CpuBackend(), graph
+        self.backend, self.graph = CpuEngine(), graph
         plan = compile_graph(graph, self.backend.target)
         self.program = run_blocking(self.backend.prepare(plan))
         functions = [call.function for call in self.program.calls]

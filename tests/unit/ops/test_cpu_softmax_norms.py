@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rlxweb as rlx
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops.norm.cpu import native as cpu_native_softmax_norms
@@ -119,9 +119,9 @@ def test_reference_runs_where_nothing_is_compiled(
     output = graph.softmax(graph.input("x", x.shape))
     types = (graph.node(output.id).type,)
     arguments = op_record, types, types[0], {"axis": -1}
-    assert "softmax, compiled" in CpuBackend().variants_for(*arguments)
+    assert "softmax, compiled" in CpuEngine().variants_for(*arguments)
     monkeypatch.setenv("RLX_FAST", "off")
-    assert "softmax, compiled" not in CpuBackend().variants_for(*arguments)
+    assert "softmax, compiled" not in CpuEngine().variants_for(*arguments)
     monkeypatch.setenv("RLX_FAST", "background")
     softmax_norm_kernels._kernels.clear()
     got = direct_function(KERNELS[0])({"axis": -1}, x)

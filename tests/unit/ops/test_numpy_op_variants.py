@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ops.cache_blocking import is_large
 from rlxweb.ops.kernel_variant import KernelVariant
@@ -63,7 +63,7 @@ def test_some_sample_runs_the_variant(variant: KernelVariant) -> None:
 def test_a_variant_is_right_for_every_sample(op: str) -> None:
     """A gate's size limit is about speed, not correctness."""
     variant = replace(VARIANTS_BY_OP[op], gate=accept_floats)
-    engine_under_test = Engine("NumPy, every gate open", CpuBackend(variants=[variant]))
+    engine_under_test = Engine("NumPy, every gate open", CpuEngine(variants=[variant]))
     assert case_failures(engine_under_test, sample_cases(op)) == []
     assert case_failures(engine_under_test, view_cases(op)) == []
 

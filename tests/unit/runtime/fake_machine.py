@@ -18,7 +18,7 @@ from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Array, Backend, Program
+from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from tests.numpy_test_engine import NumpyTestEngine, PreparedNumpyPlan
@@ -108,7 +108,7 @@ class FakeMachine:
             self.monkeypatch.setattr(pool, name, {})
 
     def registry_row(self, device: Device) -> Row:
-        async def open_engine(adapter: str) -> Backend:
+        async def open_engine(adapter: str) -> Engine:
             return FakeEngine(device, self)
 
         return Row(open_engine)

@@ -11,7 +11,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import InputError, SessionClosed, ShapeError
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from tests.gpu_ports import open_native_port
@@ -106,7 +106,7 @@ def test_errors_of_the_iterable_propagate(compiled: rlx.CompiledGraph) -> None:
 def test_map_on_adapter(adapter: AdapterRequest, overlaps: bool) -> None:
     """Mapping on an adapter is correct, also when uploads overlap reads."""
     with open_native_port(adapter) as port:
-        engine = WebGpuBackend(port, overlaps_runs=overlaps)
+        engine = WebGpuEngine(port, overlaps_runs=overlaps)
         program = run_blocking(
             engine.prepare(compile_graph(scaled_graph(), engine.target))
         )

@@ -24,7 +24,7 @@ from rlxweb.core.errors import (
     Unsupported,
     UsageError,
 )
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import ROWS, Row
 from rlxweb.gpu.adapter_selection import adapter_missing_error
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -83,7 +83,7 @@ def test_missing_adapter_is_named(
 ) -> None:
     """A missing adapter is reported with the adapters that exist."""
 
-    async def open_engine(adapter: str) -> Backend:
+    async def open_engine(adapter: str) -> Engine:
         if adapter:
             request = AdapterRequest(("vulkan",), name=adapter)
             raise adapter_missing_error(
@@ -115,7 +115,7 @@ def test_missing_adapter_is_named(
 def test_chain_errors_give_each_reason(machine: FakeMachine) -> None:
     """Chain errors give each device's reason and the name of the call."""
 
-    async def fail_to_open(adapter: str) -> Backend:
+    async def fail_to_open(adapter: str) -> Engine:
         raise AssertionError("it was opened")
 
     missing_row = Row(fail_to_open, present=lambda: "no driver")
@@ -143,7 +143,7 @@ def test_missing_allowed_device_has_a_reason(
 ) -> None:
     """Errors about a missing allowed device give the reason in every call."""
 
-    async def fail_to_open(adapter: str) -> Backend:
+    async def fail_to_open(adapter: str) -> Engine:
         raise AssertionError("it was opened")
 
     missing_row = Row(fail_to_open, present=lambda: "no driver")

@@ -23,7 +23,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.exported_plan_replay import PlanReplay
-from tests.unit.engines.test_protocol import MinimalBackend, prepare_doubling_program
+from tests.unit.engines.test_protocol import MinimalEngine, prepare_doubling_program
 
 pytestmark = pytest.mark.requires_wgpu
 W = np.linspace(-1, 1, 6, dtype="f4").reshape(2, 3)
@@ -128,7 +128,7 @@ def test_invalid_exports_are_rejected(tmp_path: Path) -> None:
     compiled.close()
     with pytest.raises(SessionClosed):
         compiled.export_web(tmp_path / "out")
-    engine = MinimalBackend()
+    engine = MinimalEngine()
     with pytest.raises(Unsupported, match="cannot return params"):
         run_blocking(engine.get_param(prepare_doubling_program(engine), "w"))
 

@@ -21,8 +21,8 @@ from rlxweb.core.errors import (
 )
 from rlxweb.cost.roofline import ProfileEntry
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.protocol import Engine
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import TIMESTAMP_FEATURE, AdapterRequest
 from rlxweb.runtime.profile import Profile, profile_program
@@ -144,7 +144,7 @@ def test_params_are_returned(compiled: rlx.CompiledGraph) -> None:
 
 
 def profile_on_engine(
-    engine: Backend, graph: rlx.Graph, feeds: Any, repeats: int = 1
+    engine: Engine, graph: rlx.Graph, feeds: Any, repeats: int = 1
 ) -> Profile:
     """Profile a graph on an engine and release its program."""
     program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
@@ -172,7 +172,7 @@ def test_steps_are_timed_by_waiting_without_timestamps() -> None:
     port = open_fake_port(kernels={shader_source(graph): compute_scaled})
     assert TIMESTAMP_FEATURE not in port.facts.features
     x, w = np.arange(12, dtype=np.float32).reshape(4, 3), np.ones((4, 3), np.float32)
-    engine = WebGpuBackend(port)
+    engine = WebGpuEngine(port)
     program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
     run_blocking(engine.set_param(program, "w", w))
     profile = run_blocking(profile_program(engine, program, {"x": x}, CPU_PLACE, 2))
@@ -186,7 +186,7 @@ def test_lost_device_raises() -> None:
     port = open_fake_port(
         InjectedFailure("read", "lost"), kernels={shader_source(graph): compute_scaled}
     )
-    engine = WebGpuBackend(port)
+    engine = WebGpuEngine(port)
     program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
     ones = np.ones((4, 3), np.float32)
     run_blocking(engine.set_param(program, "w", ones))
@@ -198,7 +198,7 @@ def test_device_clock_times_every_step(adapter: AdapterRequest) -> None:
     """The device's clock times every step on a real driver, and no handles leak."""
     with open_native_port(adapter) as port:
         assert TIMESTAMP_FEATURE in port.facts.features
-        engine = WebGpuBackend(port)
+        engine = WebGpuEngine(port)
         graph = rlx.Graph("two")
         x = graph.input("x", X.shape)
         graph.set_outputs([graph.softmax(x @ graph.constant(W))])
@@ -216,7 +216,7 @@ def test_device_clock_times_every_step(adapter: AdapterRequest) -> None:
 
 def test_pool_engines_can_profile() -> None:
     """The pool's default engine profiles through the public API."""
-    assert isinstance(pool.backend("cpu", ""), Backend)
+    assert isinstance(pool.backend("cpu", ""), Engine)
     compiled_graph = rlx.Session("cpu").compile(layer_graph())
     compiled_graph.set_param("w", W)
     assert isinstance(compiled_graph.run({"x": X}, profile=True).steps[0], ProfileEntry)

@@ -16,7 +16,7 @@ import rlxweb as rlx
 from rlxweb.core.device import Device, fastest_among, parse_device, parse_device_list
 from rlxweb.core.errors import DeviceError, UnknownDevice, Unsupported
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Backend
+from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.availability import DeviceRow, available_devices, is_available
 from rlxweb.select.calibration.engine_calibration_lookup import (
@@ -197,7 +197,7 @@ def test_missing_device_gives_the_reason_everywhere(
 ) -> None:
     """A missing device is refused with the reason and how to get it."""
 
-    async def fail_if_opened(adapter: str) -> Backend:
+    async def fail_if_opened(adapter: str) -> Engine:
         raise AssertionError("it was tried")
 
     missing_row = Row(fail_if_opened, present=lambda: "no driver", hint="install one")

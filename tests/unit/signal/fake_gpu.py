@@ -13,7 +13,7 @@ from rlxweb.core.device import Device
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
 from rlxweb.cost.decision import Candidate
 from rlxweb.engines.pool import pool
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, DeviceFacts
 from rlxweb.select.calibration.calibration_store import calibration_store
@@ -48,12 +48,12 @@ class FakeGpu:
     failures: Sequence[InjectedFailure] = ()
     ports: list[FakePort] = field(default_factory=list)
 
-    async def open(self, adapter: str) -> WebGpuBackend:
+    async def open(self, adapter: str) -> WebGpuEngine:
         port = FakeHardwarePort(self.failures)
         self.failures = ()
         self.ports.append(port)
         await port.open(AdapterRequest())
-        return WebGpuBackend(port)
+        return WebGpuEngine(port)
 
     def reset(self) -> None:
         """Close the backend, and leave no trace of it to the next test."""

@@ -12,7 +12,7 @@ import pytest
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core import bfloat16
 from rlxweb.core.errors import DeviceLost, DTypeError, Unsupported
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.reference_comparison import compare_to_reference
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
@@ -26,14 +26,14 @@ from rlxweb.smoke.verdict import Verdict, check_case
 LOOSE = Tolerance(rtol=0.1, atol=0.5)
 
 
-class NarrowBackend(CpuBackend):
+class NarrowEngine(CpuEngine):
     """NumPy backend that declares only float32 but computes any dtype."""
 
-    target = replace(CpuBackend.target, dtypes=frozenset({DType.F32}))
+    target = replace(CpuEngine.target, dtypes=frozenset({DType.F32}))
 
 
-class BrokenBackend(CpuBackend):
-    """Backend that raises the given error instead of running."""
+class BrokenEngine(CpuEngine):
+    """Engine that raises the given error instead of running."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ def test_a_single_number_and_an_empty_result_are_compared_too() -> None:
 
 
 def test_right_on_numpy_with_times() -> None:
-    verdict = run_check(find_case("softmax"), CpuBackend())
+    verdict = run_check(find_case("softmax"), CpuEngine())
     assert (verdict.word, verdict.why, verdict.error) == ("right", "", None)
     assert verdict.comparison is not None
     assert 0 < verdict.comparison.error_fraction < 1
@@ -143,13 +143,13 @@ def test_right_on_numpy_with_times() -> None:
 
 def test_a_spoiled_result_is_wrong() -> None:
     """A deliberately changed result is found, which proves that the check can fail."""
-    verdict = run_check(find_case("softmax"), CpuBackend(), lambda result: result + 1)
+    verdict = run_check(find_case("softmax"), CpuEngine(), lambda result: result + 1)
     assert verdict.word == "wrong"
     assert "elements are wrong, first at" in verdict.why
 
 
 def test_an_unsupported_dtype_may_be_refused() -> None:
-    verdict = run_check(find_case("add", DType.F64), NarrowBackend())
+    verdict = run_check(find_case("add", DType.F64), NarrowEngine())
     assert verdict.word == "refused"
     assert "the device has no f64 support" in verdict.why
     assert isinstance(verdict.error, DTypeError)
@@ -162,9 +162,9 @@ def test_an_unsupported_dtype_must_not_be_computed(
     float64_case = find_case("add", DType.F64)
     monkeypatch.setattr(
         "rlxweb.smoke.verdict.compile_graph",
-        lambda graph, *_, **__: compile_graph(graph, CpuBackend.target),
+        lambda graph, *_, **__: compile_graph(graph, CpuEngine.target),
     )
-    verdict = run_check(float64_case, NarrowBackend())
+    verdict = run_check(float64_case, NarrowEngine())
     assert (verdict.word, verdict.why) == (
         "wrong",
         "the result was computed in f64, which the engine does not support",
@@ -177,7 +177,7 @@ def test_dtypes_of_dead_nodes_are_ignored() -> None:
     trial.graph.cast(Tensor(trial.graph, trial.graph.outputs[0]), "u32")
     assert DType.U32 in trial.dtypes
     assert run_check(
-        replace(find_case("add"), prepare=lambda: trial), NarrowBackend()
+        replace(find_case("add"), prepare=lambda: trial), NarrowEngine()
     ).word == ("right")
 
 
@@ -194,7 +194,7 @@ def test_any_other_error_is_wrong_and_named(error: Exception) -> None:
     """A builtin op in a supported dtype must run; its program is released after an
     error.
     """
-    broken = BrokenBackend(error)
+    broken = BrokenEngine(error)
     verdict = run_check(find_case("exp"), broken)
     assert (verdict.word, verdict.error) == ("wrong", error)
     assert verdict.why.startswith(type(error).__name__)
@@ -209,7 +209,7 @@ def test_a_custom_op_without_a_shader_may_be_refused() -> None:
         samples=(Sample((Drawn((3,)),)),),
     )
     verdict = run_check(
-        case_of(custom_op, 0), BrokenBackend(Unsupported("run", "no shader"))
+        case_of(custom_op, 0), BrokenEngine(Unsupported("run", "no shader"))
     )
     assert verdict.word == "refused"
 

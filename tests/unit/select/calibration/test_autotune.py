@@ -25,7 +25,7 @@ from rlxweb.cost.calibration_record import (
     nearest_result,
 )
 from rlxweb.engines.pool import pool
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
@@ -54,21 +54,21 @@ FFT_RESULT = AutotuneResult(
 
 
 @pytest.fixture
-def lavapipe() -> Iterator[WebGpuBackend]:
+def lavapipe() -> Iterator[WebGpuEngine]:
     """The pool's lavapipe backend; its autotuning results are cleared after the
     test.
     """
     backend = pool.backend("vulkan", "llvmpipe")
-    assert isinstance(backend, WebGpuBackend)
+    assert isinstance(backend, WebGpuEngine)
     yield backend
     backend.apply_autotuning(())
 
 
 def backend_with_variants(
-    backend: WebGpuBackend, *variants: KernelVariant
-) -> WebGpuBackend:
+    backend: WebGpuEngine, *variants: KernelVariant
+) -> WebGpuEngine:
     """Return a backend of the same device with other kernel variants."""
-    return WebGpuBackend(backend.port, variants=variants)
+    return WebGpuEngine(backend.port, variants=variants)
 
 
 def single_op_graph(op: str, *attrs: Any) -> rlx.Graph:
@@ -77,7 +77,7 @@ def single_op_graph(op: str, *attrs: Any) -> rlx.Graph:
     return graph
 
 
-def chosen_variant(backend: WebGpuBackend, graph: rlx.Graph | None = None) -> str:
+def chosen_variant(backend: WebGpuEngine, graph: rlx.Graph | None = None) -> str:
     """Name of the variant chosen for the graph's op; for an FFT if no graph is
     given.
     """
@@ -127,7 +127,7 @@ def test_every_op_is_autotuned_before_any_repeats() -> None:
 
 @pytest.mark.requires_wgpu
 def test_every_eligible_variant_is_timed(
-    lavapipe: WebGpuBackend, monkeypatch: pytest.MonkeyPatch
+    lavapipe: WebGpuEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Variants are timed interleaved, including the op's own kernel; the fastest comes
     first.
@@ -162,7 +162,7 @@ def test_cases_are_single_op_graphs_by_rows(case: Any) -> None:
 
 @pytest.mark.requires_wgpu
 def test_wrong_variant_is_excluded_and_reported(
-    lavapipe: WebGpuBackend, monkeypatch: pytest.MonkeyPatch
+    lavapipe: WebGpuEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrong variant is excluded and reported however fast it is; no engine uses
     it.
@@ -190,7 +190,7 @@ def test_wrong_variant_is_excluded_and_reported(
 
 @pytest.mark.requires_wgpu
 def test_hanging_variant_ends_autotuning_not_calibration(
-    lavapipe: WebGpuBackend, monkeypatch: pytest.MonkeyPatch
+    lavapipe: WebGpuEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A variant that hangs is named and never used; the others keep the order of the
     table.
@@ -214,7 +214,7 @@ def test_hanging_variant_ends_autotuning_not_calibration(
 
 
 @pytest.mark.requires_wgpu
-def test_engine_uses_order_of_autotuning(lavapipe: WebGpuBackend) -> None:
+def test_engine_uses_order_of_autotuning(lavapipe: WebGpuEngine) -> None:
     """A result orders the variants, including the op's own kernel; without it the order
     is unchanged.
     """
@@ -277,7 +277,7 @@ def test_record_stores_autotune_results() -> None:
 
 @pytest.mark.requires_wgpu
 def test_session_uses_autotune_results(
-    lavapipe: WebGpuBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lavapipe: WebGpuEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A session uses its engine's autotuned variants; its results are the same without
     them.
@@ -304,10 +304,10 @@ def test_session_uses_autotune_results(
 
 
 @pytest.mark.requires_wgpu
-def test_variant_is_forced_by_name(lavapipe: WebGpuBackend) -> None:
+def test_variant_is_forced_by_name(lavapipe: WebGpuEngine) -> None:
     """A variant is forced by name; with an empty name the op runs as declared."""
     plain = lavapipe.with_variant("")
-    assert isinstance(plain, WebGpuBackend)
+    assert isinstance(plain, WebGpuEngine)
     assert chosen_variant(plain) == "fft"
     plan = compile_graph(single_op_graph("fft"), plain.target)
     program = run_blocking(plain.prepare(plan))

@@ -53,8 +53,8 @@ class FakeLatencyProbes:
 
 
 @dataclass
-class FakeBackendPool:
-    """Backend pool with one adapter that takes 5 µs to open."""
+class FakeEnginePool:
+    """Engine pool with one adapter that takes 5 µs to open."""
 
     latency_probes: FakeLatencyProbes | None
     adapter: str = "a card"
@@ -66,7 +66,7 @@ class FakeBackendPool:
     def opening_ns(self, label: str, adapter: str) -> int:
         return 5_000
 
-    def backend(self, label: str, adapter: str) -> FakeBackendPool:
+    def backend(self, label: str, adapter: str) -> FakeEnginePool:
         return self
 
     async def trips(self) -> FakeLatencyProbes | None:
@@ -74,8 +74,8 @@ class FakeBackendPool:
 
 
 @pytest.fixture
-def fake_pool(lab: CalibrationLab, monkeypatch: pytest.MonkeyPatch) -> FakeBackendPool:
-    pool = FakeBackendPool(FakeLatencyProbes(lab.clock))
+def fake_pool(lab: CalibrationLab, monkeypatch: pytest.MonkeyPatch) -> FakeEnginePool:
+    pool = FakeEnginePool(FakeLatencyProbes(lab.clock))
     monkeypatch.setattr("rlxweb.select.calibration.measure_engine.pool", pool)
     monkeypatch.setattr("rlxweb.select.device_and_adapter.pool", pool)
     return pool
@@ -86,7 +86,7 @@ def calibrate_gpu(lab: CalibrationLab, **more: Any) -> Calibration:
 
 
 def test_latency_points_are_separated(
-    lab: CalibrationLab, fake_pool: FakeBackendPool
+    lab: CalibrationLab, fake_pool: FakeEnginePool
 ) -> None:
     """A dispatch is the slope from 1 to 64; transfers exclude the wait.
 
@@ -113,7 +113,7 @@ def test_latency_points_are_separated(
 
 
 def test_engine_without_latency_probes_is_measured_like_cpu(
-    lab: CalibrationLab, fake_pool: FakeBackendPool
+    lab: CalibrationLab, fake_pool: FakeEnginePool
 ) -> None:
     """A call takes the place of a submit, and opening the engine is no cold start."""
     fake_pool.latency_probes = None
@@ -124,7 +124,7 @@ def test_engine_without_latency_probes_is_measured_like_cpu(
 
 
 def test_dispatch_needs_both_measurements(
-    lab: CalibrationLab, fake_pool: FakeBackendPool
+    lab: CalibrationLab, fake_pool: FakeEnginePool
 ) -> None:
     """Half of a slope is no point, and the missing point is named for people."""
     budget_ns = 102 + 5 * 100 + 1
@@ -137,7 +137,7 @@ def test_dispatch_needs_both_measurements(
 
 @pytest.mark.parametrize("lost", ["", "unplugged"])
 def test_latency_probes_are_closed_unless_device_is_lost(
-    lab: CalibrationLab, fake_pool: FakeBackendPool, lost: str
+    lab: CalibrationLab, fake_pool: FakeEnginePool, lost: str
 ) -> None:
     fake_pool.lost = lost
     fake_pool.latency_probes.error = DeviceLost("read", "it went away")

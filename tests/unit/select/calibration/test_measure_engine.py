@@ -28,7 +28,7 @@ from rlxweb.cost.calibration_record import (
     MeasuredPoint,
 )
 from rlxweb.cost.work_kinds import KINDS
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import DeviceBuffer
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -394,7 +394,7 @@ def test_real_array_libraries(device: str, skips: bool) -> None:
 def test_unread_work_is_measured(skips: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unread work is measured in full although one number is read back."""
     backend = pool.backend("cpu")
-    monkeypatch.setattr(CpuBackend, "skips", skips)
+    monkeypatch.setattr(CpuEngine, "skips", skips)
     output_kinds: list[list[tuple[int, ...]]] = []
     run, run_resident = backend.run, backend.run_resident
 
