@@ -12,7 +12,7 @@ from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
 from rlxweb.engines.array import array_target
 from rlxweb.engines.evaluate import evaluate
-from rlxweb.engines.protocol import Array, Engine, Program
+from rlxweb.engines.protocol import Array, Engine, EngineIdentity, Program
 from rlxweb.engines.registry import Row
 from rlxweb.ir.dtype import DType
 
@@ -29,8 +29,7 @@ class PreparedNumpyPlan(Program):
 class NumpyTestEngine(Engine):
     """NumPy engine, exact unless `off` is added to its results."""
 
-    name = "Made 1.0"
-    api = "made"
+    identity = EngineIdentity("Made 1.0", api="made")
 
     def __init__(self, result_offset: float = 0.0) -> None:
         self.result_offset = result_offset

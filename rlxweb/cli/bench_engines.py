@@ -82,14 +82,14 @@ def engine_facts(place: DevicePlace) -> dict[str, Any]:
     """
     facts: dict[str, Any] = {"place": place.label, "note": "", "why": ""}
     try:
-        backend = pool.backend(place.device.label, place.adapter)
-        software = place != CPU_PLACE and backend.software
-        memory, arithmetic = gpu_roofline(backend.adapter)
+        identity = pool.backend(place.device.label, place.adapter).identity
+        software = place != CPU_PLACE and identity.software
+        memory, arithmetic = gpu_roofline(identity.adapter)
         facts |= {
-            "engine": backend.name,
-            "adapter": backend.adapter,
-            "api": backend.api,
-            "driver": backend.driver,
+            "engine": identity.name,
+            "adapter": identity.adapter,
+            "api": identity.api,
+            "driver": identity.driver,
             "software": software,
             "note": SOFTWARE_NOTE if software else "",
             "memory_gb_s": finite_or_none(memory),

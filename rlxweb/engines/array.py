@@ -41,6 +41,7 @@ from rlxweb.engines.protocol import (
     Array,
     DeviceBuffer,
     Engine,
+    EngineIdentity,
     Feeds,
     Program,
     released_error,
@@ -119,19 +120,15 @@ class ArrayEngine(LibraryArrayEngine):
     """
 
     # Said of each instance; the class must have them to be an engine.
-    name = adapter = ""
+    identity = EngineIdentity("arrays")
     target = array_target("arrays", frozenset())
 
     def __init__(
         self,
         xp: Any,
+        identity: EngineIdentity,
         target: Target,
         *,
-        name: str,
-        adapter: str = "",
-        api: str = "",
-        driver: str = "",
-        software: bool = False,
         to_device: Callable[[Array], LibraryArray],
         to_host: Callable[[Any], Array],
         copied: Callable[[Any], LibraryArray] | None = None,
@@ -141,10 +138,7 @@ class ArrayEngine(LibraryArrayEngine):
         why_lost: Callable[[], str] = str,
         room: float = inf,
     ) -> None:
-        self.target = target
-        self.name, self.adapter = name, adapter or name
-        self.api, self.driver = api, driver
-        self.software = software
+        self.identity, self.target = identity, target
         self._xp = xp
         self._to_device, self._copy_to_host = partial(upload_array, to_device), to_host
         self._copy_array = copied or partial(xp.asarray, copy=True)
@@ -273,7 +267,7 @@ class ArrayEngine(LibraryArrayEngine):
         """Return the latency probes; None for a library that computes on the host's own
         cores.
         """
-        if self.software or self._xp is np:
+        if self.identity.software or self._xp is np:
             return None
         return ArrayLatencyProbes(
             self._to_device, self._copy_to_host, self._copy_array, self._library_context

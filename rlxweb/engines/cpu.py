@@ -36,7 +36,7 @@ from rlxweb.engines.cpu_native_program import (
     step_units,
 )
 from rlxweb.engines.cpu_numpy_elementwise import NumpyRegion
-from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.engines.protocol import CPU_IDENTITY
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
@@ -110,15 +110,12 @@ class CpuEngine(ArrayEngine):
     target = array_target("NumPy", frozenset(DType))
 
     def __init__(self, variants: Sequence[KernelVariant] = CPU_VARIANTS) -> None:
-        adapter, api, driver = CPU_ENGINE
         super().__init__(
             np,
+            CPU_IDENTITY,
             replace(self.target, fuses_pattern=prefers_fused_op)
             if variants
             else self.target,
-            name=adapter,
-            api=api,
-            driver=driver,
             to_device=np.asarray,
             to_host=np.asarray,
             variants=variants,

@@ -27,7 +27,7 @@ from rlxweb.engines.array_library import (
 )
 from rlxweb.engines.cupy_elementwise import build_region_kernel
 from rlxweb.engines.cupy_kernel_variants import cupy_variants
-from rlxweb.engines.protocol import DeviceBuffer, Engine
+from rlxweb.engines.protocol import DeviceBuffer, Engine, EngineIdentity
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 
@@ -99,7 +99,7 @@ async def open_cupy(kind: str = "cuda", adapter: str = "") -> Engine:
         "CuPy failed to list its devices",
         INSTALL_HINT,
     )
-    return _make_backend(cupy, compat, kind, index, name)
+    return _build_engine(cupy, compat, kind, index, name)
 
 
 def _find_device(cupy: Any, kind: str, adapter: str, context: str) -> tuple[int, str]:
@@ -116,7 +116,7 @@ def _find_device(cupy: Any, kind: str, adapter: str, context: str) -> tuple[int,
     return index, names[index]
 
 
-def _make_backend(
+def _build_engine(
     cupy: Any, compat: Any, kind: str, index: int, name: str
 ) -> CupyEngine:
     version = f"CuPy {cupy.__version__}"
@@ -130,13 +130,10 @@ def _make_backend(
         stream = cupy.cuda.Stream(non_blocking=True)
     return CupyEngine(
         compat,
+        EngineIdentity(title, adapter=name, api=kind, driver=f"{version}, {driver}"),
         array_target(title, frozenset(DType)),
         kernel=partial(cupy.ElementwiseKernel, options=COMPILER_FLAGS[kind]),
         stream=stream,
-        name=title,
-        adapter=name,
-        api=kind,
-        driver=f"{version}, {driver}",
         to_device=cupy.asarray,
         to_host=cupy.asnumpy,
         copied=cupy.array,

@@ -20,7 +20,7 @@ from rlxweb.engines.array_library import (
     import_library,
     library_context,
 )
-from rlxweb.engines.protocol import Engine
+from rlxweb.engines.protocol import Engine, EngineIdentity
 from rlxweb.engines.traced_array import TracedArrayEngine
 from rlxweb.ir.dtype import DType
 from rlxweb.ops.conv.array_library import xla_convolution
@@ -75,13 +75,17 @@ def _build_engine(
     settings = partial(jax.enable_x64, True), partial(jax.default_device, device)
     return TracedArrayEngine(
         jax.numpy,
+        EngineIdentity(
+            name,
+            adapter,
+            api="jax",
+            driver=version
+            if on_cpu
+            else f"{version}, {device.client.platform_version}",
+            software=on_cpu,
+        ),
         array_target(version, frozenset(DType)),
         trace=jax.jit if trace_plans else None,
-        name=name,
-        adapter=adapter,
-        api="jax",
-        driver=version if on_cpu else f"{version}, {device.client.platform_version}",
-        software=on_cpu,
         to_device=lambda array: jax.device_put(_to_native_byte_order(array), device),
         to_host=_to_host,
         from_dlpack=jax.numpy.from_dlpack,

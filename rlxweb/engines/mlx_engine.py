@@ -27,7 +27,7 @@ from rlxweb.engines.array_library import (
     library_context,
 )
 from rlxweb.engines.mlx_kernel_variants import mlx_variants
-from rlxweb.engines.protocol import Array, Engine
+from rlxweb.engines.protocol import Array, Engine, EngineIdentity
 from rlxweb.engines.traced_array import TracedArrayEngine
 from rlxweb.ir.dtype import DType
 
@@ -216,14 +216,16 @@ def _build_engine(
     xp = MlxNamespace(mx)
     return TracedArrayEngine(
         xp,
+        EngineIdentity(
+            engine_name,
+            adapter=name,
+            api="mlx",
+            driver=f"{version}{driver_suffix}",
+            software=kind == "cpu",
+        ),
         array_target(version, SUPPORTED_DTYPES),
         trace=partial(_compile_per_thread, mx) if trace_plans else None,
         synchronize=mx.eval,
-        name=engine_name,
-        adapter=name,
-        api="mlx",
-        driver=f"{version}{driver_suffix}",
-        software=kind == "cpu",
         to_device=lambda array: mx.array(_to_native_byte_order(array)),
         to_host=np.array,
         copied=mx.array,

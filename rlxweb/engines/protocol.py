@@ -1,8 +1,8 @@
 """Interface of all engines: abstract class `Engine`, prepared programs, device buffers
 and latency probes.
 
-An engine is a subclass of `Engine`: `name`, `target` and four coroutines are its own,
-everything else has an answer here that is right for an engine that computes in the
+An engine is a subclass of `Engine`: `identity`, `target` and four coroutines are its
+own, everything else has an answer here that is right for an engine that computes in the
 host's memory. Arrays that reach it have been checked: dtype, shape and names are right.
 `array.py` is the shortest example, `webgpu/engine.py` the longest.
 """
@@ -19,6 +19,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from dataclasses import dataclass
 from math import prod
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -41,12 +42,47 @@ if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
 
 Array: TypeAlias = "npt.NDArray[Any]"
 
-CPU_ENGINE = (
+
+@dataclass(frozen=True, slots=True)
+class EngineIdentity:
+    """Names of an engine, its hardware and its software.
+
+    name      for messages: "NumPy 2.4", "llvmpipe (vulkan)"
+    adapter   the hardware or library alone; the name if nothing is given
+    api       interface to the hardware: "vulkan", "numpy"; "" if the name tells it
+    driver    driver and its version; measurements of another version are out of date
+    compiler  shader compiler, on a device that has several; the driver's other half
+    vendor    maker of the hardware; "" if unknown
+    software  whether it is presented as a device and computes on the CPU's own cores
+    """
+
+    name: str
+    adapter: str = ""
+    api: str = ""
+    driver: str = ""
+    compiler: str = ""
+    vendor: str = ""
+    software: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.adapter:
+            object.__setattr__(self, "adapter", self.name)
+
+    @property
+    def calibration_key(self) -> tuple[str, str, str]:
+        """Adapter, API and driver with its compiler: measurements are stored under
+        them.
+        """
+        driver = ", ".join(filter(None, (self.driver, self.compiler)))
+        return self.adapter, self.api, driver
+
+
+CPU_IDENTITY = EngineIdentity(
     f"NumPy {np.__version__}",
-    "numpy",
-    f"Python {sys.version_info[0]}.{sys.version_info[1]}",
+    api="numpy",
+    driver=f"Python {sys.version_info[0]}.{sys.version_info[1]}",
 )
-"""Adapter, API and driver of the one engine that is known without opening it."""
+"""Identity of the one engine that is known without opening it."""
 
 
 class Program:
@@ -135,8 +171,8 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def name(self) -> str:
-        """Name of the engine for messages: "NumPy 2.4", "llvmpipe (vulkan)"."""
+    def identity(self) -> EngineIdentity:
+        """Names of the engine, its hardware and its software."""
 
     @property
     @abstractmethod
@@ -144,21 +180,9 @@ class Engine(ABC):
         """Description for the compiler: dtypes, limits, natively supported ops."""
 
     @property
-    def adapter(self) -> str:
-        """Name of the hardware or library alone; measurements are stored under it."""
-        return self.name
-
-    api: str = ""
-    """Interface to the hardware: "vulkan", "numpy", "cuda"; "" if the name tells it."""
-    driver: str = ""
-    """Driver and its version; measurements of another version are out of date."""
-    compiler: str = ""
-    """Prefix of the driver and its version, for a device with several shader compilers.
-    """
-    vendor: str = ""
-    """Maker of the hardware; "" if unknown."""
-    software: bool = False
-    """True if it presents itself as a device and computes on the CPU's own cores."""
+    def name(self) -> str:
+        """Name of the engine for messages."""
+        return self.identity.name
 
     waits: bool = False
     """True if it answers only when a browser's event loop turns. In a tab, blocking

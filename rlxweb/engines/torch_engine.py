@@ -20,7 +20,7 @@ from rlxweb.engines.array_library import (
     import_library,
     library_context,
 )
-from rlxweb.engines.protocol import Array, Engine
+from rlxweb.engines.protocol import Array, Engine, EngineIdentity
 from rlxweb.engines.torch_kernel_variants import torch_variants
 from rlxweb.ir.dtype import DType
 
@@ -119,12 +119,14 @@ def _build_engine(torch: Any, compat: Any, kind: str, device: Any) -> ArrayEngin
     xp = TorchNamespace(torch, compat, device)
     return ArrayEngine(
         xp,
+        EngineIdentity(
+            name,
+            adapter,
+            api="torch" if kind == "cpu" else kind,
+            driver=driver,
+            software=kind == "cpu",
+        ),
         array_target(version, dtypes),
-        name=name,
-        adapter=adapter,
-        api="torch" if kind == "cpu" else kind,
-        driver=driver,
-        software=kind == "cpu",
         to_device=lambda array: _to_tensor(torch, array).to(device),
         to_host=lambda tensor: np.asarray(tensor.cpu().numpy()),
         copied=torch.clone,

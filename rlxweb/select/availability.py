@@ -140,11 +140,11 @@ def _open_failure(error: DeviceError) -> str:
     return str(error)
 
 
-def _available_row(device: Device, backend: Engine) -> DeviceRow:
+def _available_row(device: Device, engine: Engine) -> DeviceRow:
     """Return the row of a device that is open."""
     only_when_named = is_named_only(device.label)
-    facts = _backend_facts(device, backend)
-    return DeviceRow(device, True, backend.name, "", facts, named_only=only_when_named)
+    facts = _engine_facts(device, engine)
+    return DeviceRow(device, True, engine.name, "", facts, named_only=only_when_named)
 
 
 async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> DeviceRow:
@@ -161,15 +161,15 @@ async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> Device
     return _available_row(parsed, backend)
 
 
-def _backend_facts(device: Device, backend: Engine) -> dict[str, Any]:
-    """Return the facts of a backend for the report."""
-    target, limits = backend.target, backend.target.limits
+def _engine_facts(device: Device, engine: Engine) -> dict[str, Any]:
+    """Return the facts of an engine for the report."""
+    identity, target, limits = engine.identity, engine.target, engine.target.limits
     facts: dict[str, Any] = {
-        "adapter": backend.adapter,
-        "vendor": backend.vendor,
-        "backend": backend.api,
-        "driver": backend.driver,
-        "software": backend.software,
+        "adapter": identity.adapter,
+        "vendor": identity.vendor,
+        "backend": identity.api,
+        "driver": identity.driver,
+        "software": identity.software,
     }
     if limits is not None:
         facts["features"] = sorted(target.features)
@@ -178,9 +178,9 @@ def _backend_facts(device: Device, backend: Engine) -> dict[str, Any]:
     package = providing_package(device.label)
     if package:
         facts["package"] = package
-    if backend.skipped_libraries:
+    if engine.skipped_libraries:
         facts["passed over"] = [
-            f"{name}: {reason}" for name, reason in backend.skipped_libraries
+            f"{name}: {reason}" for name, reason in engine.skipped_libraries
         ]
     return facts
 

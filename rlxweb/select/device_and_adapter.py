@@ -17,7 +17,7 @@ from pathlib import Path
 from rlxweb.core.device import Device, DeviceLike, check_adapter_name, parse_device
 from rlxweb.core.errors import DeviceError
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.engines.protocol import CPU_IDENTITY
 from rlxweb.engines.registry import absence_reason
 from rlxweb.select.policy import DevicePolicy
 
@@ -66,10 +66,9 @@ def engine_key(place: DevicePlace) -> tuple[str, ...]:
     Errors   AdapterMissing, DeviceLost when the place cannot be opened.
     """
     if place.device is Device.CPU:
-        return CPU_ENGINE
-    backend = pool.backend(place.device.label, place.adapter)
-    driver = ", ".join(filter(None, (backend.driver, backend.compiler)))
-    return (backend.adapter, backend.api, driver)
+        return CPU_IDENTITY.calibration_key
+    engine = pool.backend(place.device.label, place.adapter)
+    return engine.identity.calibration_key
 
 
 def engine_identity(place: DevicePlace) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from rlxweb.core.adc_samples import Digital
 from rlxweb.core.device import Device
 from rlxweb.core.errors import Unsupported
 from rlxweb.core.thread_tasks import raise_if_cancelled
-from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.engines.protocol import CPU_IDENTITY
 from rlxweb.ops.welch.cpu.matmul_bin_power import compute_bin_power
 from rlxweb.ops.welch.cpu.strongest_bins import BinsAndPower, strongest_bins
 from rlxweb.ops.welch.spec import WelchSpec
@@ -175,7 +175,7 @@ class BinsEngine(BandEngine):
     """Engine that computes the bins of a band by one matrix product in NumPy."""
 
     device: Device = Device.CPU
-    name: str = CPU_ENGINE[0]
+    name: str = CPU_IDENTITY.name
 
     async def power(
         self, x: SampleRows, spec: WelchSpec, band: BinRange | None = None

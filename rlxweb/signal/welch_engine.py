@@ -22,7 +22,7 @@ from rlxweb.core.device import Device
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import CPU_ENGINE, Engine
+from rlxweb.engines.protocol import CPU_IDENTITY, Engine
 from rlxweb.ops.welch.cpu.kernel import welch_kernel_key
 from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.ops.welch.cpu.spectrum import welch_power
@@ -90,7 +90,7 @@ class NumpyEngine:
     """
 
     device: Device = Device.CPU
-    name: str = CPU_ENGINE[0]
+    name: str = CPU_IDENTITY.name
     may_trigger_compile: bool = True
 
     async def power(

@@ -15,7 +15,7 @@ from rlxweb.smoke.case import SmokeCase
 from rlxweb.smoke.case_name_pattern import parse_pattern
 from rlxweb.smoke.fault_injection import FaultInjector
 from rlxweb.smoke.result_rows import DEVICE_LOST_ERRORS, case_fields, result_row
-from rlxweb.smoke.smoke_engine import backend_fields, engine_from_json, open_engine
+from rlxweb.smoke.smoke_engine import engine_from_json, identity_fields, open_engine
 from rlxweb.smoke.suite import WARM_RUNS, select_cases
 from rlxweb.smoke.verdict import Verdict, check_case
 
@@ -39,7 +39,7 @@ async def run_engine_cases(
     sabotage = FaultInjector.parse(request["sabotage"], write)
     sabotage.apply_before_open(engine.key)
     backend = await open_engine(engine)
-    send(opened=backend_fields(backend))
+    send(opened=identity_fields(backend.identity))
     selected = select_cases(backend, level, parse_pattern(request["pattern"]))
     first_round_count = len(selected)
     if level == "quick":

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Engine
+from rlxweb.engines.protocol import Engine, EngineIdentity
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.port_protocol import AdapterRequest, BackendType
 from rlxweb.gpu.wgpu_libraries import WgpuLibrary
@@ -98,20 +98,20 @@ async def open_engine(engine: SmokeEngine) -> Engine:
     return WebGpuEngine(port)
 
 
-def backend_fields(backend: Engine) -> dict[str, Any]:
-    """Return the report fields that an open backend knows about itself."""
+def identity_fields(identity: EngineIdentity) -> dict[str, Any]:
+    """Return the report fields that say which engine it is."""
     return {
-        "adapter": backend.adapter,
-        "backend": backend.api,
-        "vendor": backend.vendor,
-        "driver": backend.driver,
-        "compiler": _compiler_description(backend),
-        "software": backend.software,
+        "adapter": identity.adapter,
+        "backend": identity.api,
+        "vendor": identity.vendor,
+        "driver": identity.driver,
+        "compiler": _compiler_description(identity),
+        "software": identity.software,
     }
 
 
-def _compiler_description(backend: Engine) -> str:
-    """Describe how the backend turns a graph into code."""
-    if not backend.compiler:
-        return backend.driver
-    return f"{backend.compiler}, then {backend.driver or backend.adapter}"
+def _compiler_description(identity: EngineIdentity) -> str:
+    """Describe how the engine turns a graph into code."""
+    if not identity.compiler:
+        return identity.driver
+    return f"{identity.compiler}, then {identity.driver or identity.adapter}"

@@ -32,14 +32,15 @@ _NVIDIA_FIELDS += ",pcie.link.gen.max,pcie.link.width.max"
 def engine_facts(place: DevicePlace) -> dict[str, Any]:
     """Return one engine's identity, capabilities and limits."""
     backend = pool.backend(place.device.label, place.adapter)
-    memory, arithmetic = gpu_roofline(backend.adapter)
+    identity = backend.identity
+    memory, arithmetic = gpu_roofline(identity.adapter)
     facts = {
         "place": place.label,
-        "adapter": backend.adapter,
-        "api": backend.api,
-        "driver": backend.driver,
-        "vendor": backend.vendor,
-        "software": backend.software,
+        "adapter": identity.adapter,
+        "api": identity.api,
+        "driver": identity.driver,
+        "vendor": identity.vendor,
+        "software": identity.software,
         "memory_gb_s": finite_or_none(memory),
         "f32_tflop_s": finite_or_none(arithmetic),
     }
@@ -65,10 +66,10 @@ def _absence_reason(label: str) -> str:
     if reason:
         return reason
     try:
-        backend = pool.backend(label)
+        identity = pool.backend(label).identity
     except RlxError as error:
         return str(error)
-    return f"{backend.name} computes on the CPU" if backend.software else ""
+    return f"{identity.name} computes on the CPU" if identity.software else ""
 
 
 def peer_versions() -> dict[str, str]:

@@ -35,7 +35,8 @@ def edge_answers(backend: Engine) -> dict[str, str]:
 
 def check_manual(backend: Engine, given_answers: dict[str, str]) -> None:
     """Check that the manual shows the answers of this adapter and driver."""
-    manual_answers = documented_answers("here", backend.adapter, backend.driver)
+    identity = backend.identity
+    manual_answers = documented_answers("here", identity.adapter, identity.driver)
     assert manual_answers in (None, given_answers)
 
 

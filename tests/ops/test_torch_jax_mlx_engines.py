@@ -280,8 +280,8 @@ def test_results_own_their_memory(library: str) -> None:
 
 
 def engine_facts(runner: Engine) -> tuple[str, ...]:
-    backend = runner.backend
-    return backend.name, backend.adapter, backend.api, backend.driver
+    identity = runner.backend.identity
+    return identity.name, identity.adapter, identity.api, identity.driver
 
 
 def test_engine_describes_itself(library: str) -> None:
@@ -289,6 +289,6 @@ def test_engine_describes_itself(library: str) -> None:
     runner = engine(library)
     name, adapter, api, driver = engine_facts(runner)
     assert all((name, adapter, api, driver))
-    assert runner.backend.software
+    assert runner.backend.identity.software
     assert "CPU" in adapter
     assert any(c.isdigit() for c in driver)

@@ -21,6 +21,7 @@ from rlxweb.engines.protocol import (
     Array,
     DeviceBuffer,
     Engine,
+    EngineIdentity,
     Feeds,
     Program,
     released_error,
@@ -83,8 +84,8 @@ class WebGpuEngine(Engine):
               None: outside a browser
     """
 
-    # Said of each instance; the class must have them to be an engine.
-    name = adapter = ""
+    # Said of each instance; the class must have it to be an engine.
+    identity = EngineIdentity("WebGPU")
     waits = True
 
     def __init__(
@@ -99,9 +100,15 @@ class WebGpuEngine(Engine):
     ) -> None:
         self.port = port
         self.facts = facts = port.facts
-        self.name, self.adapter = f"{facts.name} ({facts.backend})", facts.name
-        self.api, self.driver, self.vendor = facts.backend, facts.driver, facts.vendor
-        self.software, self.compiler = facts.software, port.compiler
+        self.identity = EngineIdentity(
+            f"{facts.name} ({facts.backend})",
+            adapter=facts.name,
+            api=facts.backend,
+            driver=facts.driver,
+            compiler=port.compiler,
+            vendor=facts.vendor,
+            software=facts.software,
+        )
         self.limits = facts.limits.intersect(limits) if limits else facts.limits
         self.kernel_selector = KernelSelector(
             kernel_hardware(facts, self.limits), variants

@@ -105,7 +105,7 @@ AUTOTUNE_CASES = tuple(filter(None, chain.from_iterable(zip_longest(*_CASES_BY_O
 
 
 def autotune_ops(
-    backend: Engine,
+    engine: Engine,
     watch: Stopwatch,
     budget_s: float,
     progress: Callable[[str], None],
@@ -114,7 +114,7 @@ def autotune_ops(
     or the device is lost.
     """
     deadline_ns = watch.clock() + budget_s * 1e9
-    max_elements = MAX_SOFTWARE_ELEMENTS if backend.software else MAX_ELEMENTS
+    max_elements = MAX_SOFTWARE_ELEMENTS if engine.identity.software else MAX_ELEMENTS
     for case in AUTOTUNE_CASES:
         rows, width = case.shape(max_elements)
         if watch.clock() >= deadline_ns:
@@ -124,13 +124,13 @@ def autotune_ops(
         graph = case.graph(rows)
         node = graph.node(graph.outputs[0])
         types = tuple(graph.node(i).type for i in node.inputs)
-        candidates = backend.candidate_variants(
+        candidates = engine.candidate_variants(
             registry.get(node.op), types, node.type, dict(node.attrs)
         )
         if len(candidates) > 1:
             progress(f"autotuning {node.op}, {rows:,} × {width:,}")
             with ExitStack() as stack:
-                autotune_run = _AutotuneRun(backend, case, graph, node.op, stack)
+                autotune_run = _AutotuneRun(engine, case, graph, node.op, stack)
                 yield autotune_run.run(candidates, watch, rows_and_width(types))
             if autotune_run.is_device_lost:
                 return
@@ -140,7 +140,7 @@ def autotune_ops(
 class _AutotuneRun:
     """One case while it is measured; the stack closes what it opens."""
 
-    backend: Engine
+    engine: Engine
     case: AutotuneCase
     graph: Graph
     op: str
@@ -154,8 +154,8 @@ class _AutotuneRun:
         """Return the ranking of the variants that are correct."""
         table_id = KernelTable(load_kernels("wgsl")).id
         x = np.random.default_rng(0).standard_normal(size, np.float32)
-        device_input = run_blocking(self.backend.put(x))
-        self.stack.callback(lambda: run_blocking(self.backend.free(device_input)))
+        device_input = run_blocking(self.engine.put(x))
+        self.stack.callback(lambda: run_blocking(self.engine.free(device_input)))
         expected_ends = [self._expected_rows(x, is_last) for is_last in (False, True)]
         run_functions, repeats = {}, {}
         for candidate in candidates:
@@ -200,7 +200,7 @@ class _AutotuneRun:
         """Return a function that runs a prepared variant n times. Errors  DeviceError
         for wrong results.
         """
-        engine = self.backend.with_variant("" if candidate == self.op else candidate)
+        engine = self.engine.with_variant("" if candidate == self.op else candidate)
         program = run_blocking(engine.prepare(compile_graph(self.graph, engine.target)))
         self.stack.callback(lambda: run_blocking(engine.release(program)))
         (out,) = run_blocking(engine.run_resident(program, {"x": device_input}, [True]))

@@ -85,8 +85,9 @@ def _needs_event_loop(place: DevicePlace) -> bool:
 
 def _is_software(place: DevicePlace) -> bool:
     """Return whether the engine is a software driver on the CPU's cores."""
-    on_cpu = place.device is Device.CPU
-    return not on_cpu and pool.backend(place.device.label, place.adapter).software
+    if place.device is Device.CPU:
+        return False
+    return pool.backend(place.device.label, place.adapter).identity.software
 
 
 def _can_replace_cpu(place: DevicePlace, point_kinds: PointKinds) -> bool:

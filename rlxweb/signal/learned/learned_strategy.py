@@ -22,7 +22,7 @@ from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.engines.protocol import CPU_IDENTITY
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.select.calibration.engine_calibration_lookup import (
     engine_calibration,
@@ -80,7 +80,7 @@ class LearnedEngine(BandEngine):
     @property
     def name(self) -> str:
         if self.device is Device.CPU:
-            return CPU_ENGINE[0]
+            return CPU_IDENTITY.name
         return pool.backend(self.device.label, self.adapter).name
 
     async def power(

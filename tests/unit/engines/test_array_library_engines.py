@@ -131,7 +131,7 @@ def test_unknown_adapter_is_refused_by_name(device: str) -> None:
     accepted.
     """
     device_array = rlx.put(X, device)
-    name = pool.backend(device).adapter
+    name = pool.backend(device).identity.adapter
     assert rlx.put(X, device, name).engine == device_array.engine
     with pytest.raises(
         AdapterMissing, match=rf"contains 'nvidia'; available: \['{name}"

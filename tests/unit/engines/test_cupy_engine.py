@@ -230,10 +230,10 @@ def record_streams(
 
 def test_a_gpu_is_chosen_by_its_name(cupy: Any) -> None:
     """A GPU is chosen by its name, and reported with library, runtime and driver."""
-    backend = run_blocking(open_cupy("cuda", "b"))
-    assert (backend.adapter, backend.api) == ("NVIDIA B", "cuda")
-    assert backend.driver == "CuPy 14.0, runtime 13000, driver 13010"
-    assert not backend.software
+    identity = run_blocking(open_cupy("cuda", "b")).identity
+    assert (identity.adapter, identity.api) == ("NVIDIA B", "cuda")
+    assert identity.driver == "CuPy 14.0, runtime 13000, driver 13010"
+    assert not identity.software
     for kind, adapter, words in (
         (
             "cuda",

@@ -19,6 +19,7 @@ from rlxweb.engines import cupy_kernel_variants
 from rlxweb.engines.array import ArrayEngine, array_target
 from rlxweb.engines.cupy_kernel_variants import block_sizes, block_threads
 from rlxweb.engines.cupy_kernels import cuda_source
+from rlxweb.engines.protocol import EngineIdentity
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.ops.welch.parameters import WelchParameters
@@ -42,8 +43,8 @@ VARIANT_BY_OP = {row.op: row for row in CUPY_VARIANTS}
 def numpy_backend_with_variants(*variants: Any) -> ArrayEngine:
     return ArrayEngine(
         np,
+        EngineIdentity("NumPy for CuPy"),
         array_target("NumPy for CuPy", frozenset(DType)),
-        name="NumPy for CuPy",
         to_device=np.asarray,
         to_host=np.asarray,
         variants=variants,

@@ -23,7 +23,7 @@ from rlxweb.core.errors import (
     GraphError,
 )
 from rlxweb.engines.cpu import CpuEngine
-from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, Program
+from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, EngineIdentity, Program
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -45,7 +45,7 @@ ONES = np.ones((4, 3), np.float32)
 class HostOnlyEngine(Engine):
     """Engine without device-array support: wrapped NumPy."""
 
-    name = "plain"
+    identity = EngineIdentity("plain")
     target = CpuEngine.target
 
     def __init__(self) -> None:

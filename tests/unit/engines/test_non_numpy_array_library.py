@@ -17,6 +17,7 @@ import pytest
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import GraphError, IndexRefused
 from rlxweb.engines.array import ArrayEngine, array_target
+from rlxweb.engines.protocol import EngineIdentity
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
@@ -189,10 +190,8 @@ def glass_engine() -> tuple[Engine, TransferCounter]:
     traffic = TransferCounter()
     backend = ArrayEngine(
         GlassLibrary(),
+        EngineIdentity("glass 1.0", "a pane", driver="1.0"),
         array_target("glass", frozenset(DType)),
-        name="glass 1.0",
-        adapter="a pane",
-        driver="1.0",
         to_device=traffic.to_device,
         to_host=traffic.to_host,
     )
@@ -290,8 +289,7 @@ def test_index_out_of_range_is_rejected() -> None:
 
 
 def test_backend_describes_itself() -> None:
-    """Name, adapter, driver, software and lost are plain values."""
+    """Identity and lost are plain values."""
     backend = glass_engine()[0].backend
-    description = (backend.name, backend.adapter, backend.driver, backend.software)
-    assert description == ("glass 1.0", "a pane", "1.0", False)
+    assert backend.identity == EngineIdentity("glass 1.0", "a pane", driver="1.0")
     assert backend.lost == ""

@@ -15,7 +15,13 @@ from rlxweb.core.errors import GraphError, Unsupported
 from rlxweb.core.limits import tiny_limits
 from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.pool import EnginePool
-from rlxweb.engines.protocol import Array, Engine, Program, require_own_program
+from rlxweb.engines.protocol import (
+    Array,
+    Engine,
+    EngineIdentity,
+    Program,
+    require_own_program,
+)
 from rlxweb.engines.registry import ROWS, Row
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -33,7 +39,7 @@ class PlanProgram(Program):
 class MinimalEngine(Engine):
     """Engine with only the required members: every output is all ones."""
 
-    name = "the smallest"
+    identity = EngineIdentity("the smallest")
     target = CpuEngine.target
 
     async def prepare(self, plan: Plan) -> PlanProgram:
@@ -66,13 +72,8 @@ ENGINES = {"smallest": MinimalEngine, "cpu": CpuEngine, "webgpu": fake_webgpu_ba
 def test_optional_members_have_defaults() -> None:
     """Defaults suit an engine in the host's memory that caches nothing."""
     engine = MinimalEngine()
-    assert (engine.adapter, engine.api, engine.driver, engine.vendor) == (
-        engine.name,
-        "",
-        "",
-        "",
-    )
-    assert (engine.software, engine.lost) == (False, "")
+    assert engine.identity == EngineIdentity(engine.name, adapter=engine.name)
+    assert engine.lost == ""
     assert run_blocking(engine.trips()) is None
     run_blocking(engine.close())
     run_blocking(engine.close())

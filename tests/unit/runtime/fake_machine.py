@@ -18,7 +18,7 @@ from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Array, Engine, Program
+from rlxweb.engines.protocol import Array, Engine, EngineIdentity, Program
 from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from tests.numpy_test_engine import NumpyTestEngine, PreparedNumpyPlan
@@ -41,11 +41,8 @@ class FakeEngine(NumpyTestEngine):
     def __init__(self, device: Device, machine: FakeMachine) -> None:
         super().__init__()
         self.device, self.machine = device, machine
+        self.identity = EngineIdentity(f"Fake {self.device.label}")
         self._lost = ""
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return f"Fake {self.device.label}"
 
     @property
     def lost(self) -> str:

@@ -8,6 +8,7 @@ import copy
 import json
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ from rlxweb.select.device_and_adapter import (
 from rlxweb.select.fallback import run_with_fallback
 from rlxweb.select.policy import DevicePolicy
 from rlxweb.select.resolve import resolve_device, resolve_device_chain
-from tests.numpy_test_engine import NumpyTestEngineOpener
+from tests.numpy_test_engine import NumpyTestEngine, NumpyTestEngineOpener
 
 X = np.arange(8, dtype=np.float32)
 SIGNAL = np.sin(np.arange(2048, dtype=np.float32) * 0.3)
@@ -248,10 +249,11 @@ def test_two_shader_compilers_are_two_engines(
     monkeypatch.setitem(ROWS, "other", opener.registry_row())
     places = parse_place("made"), parse_place("other")
     assert distinct_places(places) == places[:1]
-    opener.opened[1].compiler = "Tint 7"
+    with_tint = replace(NumpyTestEngine.identity, compiler="Tint 7")
+    opener.opened[1].identity = with_tint
     assert distinct_places(places) == places
     assert engine_identity(places[0]) != engine_identity(places[1])
-    opener.opened[0].compiler = "Tint 7"
+    opener.opened[0].identity = with_tint
     assert distinct_places(places) == places[:1]
 
 

@@ -15,7 +15,7 @@ from rlxweb.batch import recording_analysis
 from rlxweb.batch.recording_analysis import analyse_file
 from rlxweb.batch.settings import Settings
 from rlxweb.codegen import jit_cache
-from rlxweb.engines.protocol import CPU_ENGINE
+from rlxweb.engines.protocol import CPU_IDENTITY
 from rlxweb.ops.welch.cpu.kernel_cache import welch_kernels
 from rlxweb.signal.compiled_welch_engine import ENGINE_NAME
 from tests.cli_runners import run_forked, run_python
@@ -99,7 +99,7 @@ def test_only_large_recordings_are_compiled_for(
         settings = Settings(fs=100.0, nperseg=90, device="cpu")
         (group,) = analyse_file(str(path), settings).groups
         engines.setdefault(n_samples, set()).add(group.engine)
-    assert engines == {1000: {CPU_ENGINE[0]}, 6000: {ENGINE_NAME}}
+    assert engines == {1000: {CPU_IDENTITY.name}, 6000: {ENGINE_NAME}}
 
 
 def program_with_broken_llvmlite(tmp_path: Path, text: str) -> str:

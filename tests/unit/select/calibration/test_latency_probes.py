@@ -10,7 +10,7 @@ import pytest
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.engines.protocol import LatencyProbe
+from rlxweb.engines.protocol import EngineIdentity, LatencyProbe
 from rlxweb.select.calibration.measure_engine import calibrate
 from rlxweb.select.device_and_adapter import DevicePlace
 from tests.unit.select.calibration.fake_clock_calibration import (
@@ -57,11 +57,10 @@ class FakeEnginePool:
     """Engine pool with one adapter that takes 5 µs to open."""
 
     latency_probes: FakeLatencyProbes | None
-    adapter: str = "a card"
-    api: str = "vulkan"
-    driver: str = "7"
-    compiler: str = "naga 1"
     lost: str = ""
+    identity = EngineIdentity(
+        "a card (vulkan)", "a card", "vulkan", driver="7", compiler="naga 1"
+    )
 
     def opening_ns(self, label: str, adapter: str) -> int:
         return 5_000

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from unittest.mock import Mock
@@ -426,7 +427,7 @@ def test_latency_points_of_library_device(
         is run_blocking(pool.backend("cpu").trips())
         is None
     )
-    monkeypatch.setattr(backend, "software", False)
+    monkeypatch.setattr(backend, "identity", replace(backend.identity, software=False))
     got = calibrate(
         parse_place("torch-cpu"),
         jobs=lambda place: (),
