@@ -185,7 +185,7 @@ class Engine:
             inputs = {n: feeds[n] for n in graph.named("input")}
             for name, node in graph.named("param").items():
                 array = validate_array("param", node, feeds[name])
-                run_blocking(self.backend.set_param(program, name, array))
+                run_blocking(program.set_param(name, array))
             arrays = validate_feeds(graph, graph.named("input"), inputs)
             outputs: list[Array] = run_blocking(self.backend.run(program, arrays))
             return outputs
@@ -193,7 +193,7 @@ class Engine:
         try:
             yield run
         finally:
-            run_blocking(self.backend.release(program))
+            run_blocking(program.close())
 
 
 @cache

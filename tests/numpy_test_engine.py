@@ -12,18 +12,23 @@ from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
 from rlxweb.engines.array import array_target
 from rlxweb.engines.evaluate import evaluate
-from rlxweb.engines.protocol import Array, Engine, EngineIdentity, Program
+from rlxweb.engines.protocol import Array, Engine, EngineIdentity, HostProgram, Program
 from rlxweb.engines.registry import Row
 from rlxweb.ir.dtype import DType
 
 
-@dataclass
-class PreparedNumpyPlan(Program):
-    """Plan with the values of its params."""
+class NumpyTestProgram(HostProgram):
+    """Program that its engine counts while it is open."""
 
-    plan: Plan
-    engine: Engine
-    params: dict[str, Array] = field(default_factory=dict)
+    engine: NumpyTestEngine
+
+    def __init__(self, plan: Plan, engine: NumpyTestEngine) -> None:
+        super().__init__(plan, engine)
+        engine.live_programs += 1
+
+    async def close(self) -> None:
+        self.engine.live_programs -= 1
+        await super().close()
 
 
 class NumpyTestEngine(Engine):
@@ -40,11 +45,7 @@ class NumpyTestEngine(Engine):
         return array_target("made", frozenset({DType.F32, DType.I32, DType.U32}))
 
     async def prepare(self, plan: Plan) -> Program:
-        self.live_programs += 1
-        return PreparedNumpyPlan(plan, self)
-
-    async def set_param(self, program: Any, name: str, value: Array) -> None:
-        program.params[name] = np.array(value)
+        return NumpyTestProgram(plan, self)
 
     async def run(self, program: Any, feeds: Mapping[str, Array]) -> list[Array]:
         self.runs += 1
@@ -53,10 +54,6 @@ class NumpyTestEngine(Engine):
             np.array(output) + output.dtype.type(self.result_offset)
             for output in outputs
         ]
-
-    async def release(self, program: Any) -> None:
-        self.live_programs -= 1
-        program.params.clear()
 
 
 @dataclass

@@ -267,29 +267,24 @@ def _prepare_on_device(
         engine.row["predicted_ns"] = kernels or None
         engine.row["predicted_source"] = candidate.source
     program = run_blocking(backend.prepare(job.plan_for(backend, place)))
-    resources.callback(lambda: run_blocking(backend.release(program)))
+    resources.callback(lambda: run_blocking(program.close()))
     device_inputs: dict[str, DeviceBuffer] = {}
     for name, array in feeds.items():
         device_inputs[name] = run_blocking(backend.put(array))
-        resources.callback(_free_buffer, backend, device_inputs[name])
+        resources.callback(device_inputs[name].free)
     (output,) = run_blocking(backend.run_resident(program, device_inputs, [True]))
     assert isinstance(output, DeviceBuffer)
     try:
-        _check_output(case, feeds, backend, output)
+        _check_output(case, feeds, output)
     finally:
-        run_blocking(backend.free(output))
+        output.free()
     engine.run_repeatedly = lambda count: run_blocking(
         backend.repeat(program, device_inputs, count)
     )
 
 
-def _free_buffer(backend: Any, buffer: DeviceBuffer) -> None:
-    """Free a device buffer and wait until it is done."""
-    run_blocking(backend.free(buffer))
-
-
 def _check_output(
-    case: BenchmarkCase, feeds: NamedArrays, backend: Any, output: Any
+    case: BenchmarkCase, feeds: NamedArrays, output: DeviceBuffer
 ) -> None:
     """Raise ValueError if leading rows differ from NumPy's result in float64."""
     small_graph = case.build_graph(min(case.n_rows, CHECKED_ROWS))
@@ -298,9 +293,7 @@ def _check_output(
         for name, node in small_graph.named("input").items()
     }
     (expected,) = reference_outputs(small_graph, leading_inputs)
-    computed = np.array(
-        run_blocking(backend.get(run_blocking(backend.part(output, 0, expected.shape))))
-    )
+    computed = np.array(run_blocking(output.engine.get(output.part(0, expected.shape))))
     node = small_graph.node(small_graph.outputs[0])
     tolerance = registry.get(node.op).tolerance
     agreement = compare_to_reference(

@@ -25,7 +25,6 @@ from rlxweb.core.thread_tasks import cancellation_check
 from rlxweb.engines.array_device_arrays import (
     LibraryArray,
     LibraryArrayEngine,
-    LibraryDeviceBuffer,
     copy_if_shared,
     restore_dtype,
     upload_array,
@@ -44,8 +43,7 @@ from rlxweb.engines.protocol import (
     EngineIdentity,
     Feeds,
     Program,
-    released_error,
-    require_own_buffer,
+    closed_error,
     require_own_program,
 )
 from rlxweb.engines.timed_run_result import TimedRun
@@ -73,13 +71,32 @@ class ArrayProgram(Program):
     """
 
     plan: Plan
-    engine: Engine
+    engine: ArrayEngine
     leaf_ids: Mapping[str, int]
     compute: Compute
     calls: Sequence[NodeCall]
     constants: dict[int, LibraryArray]
     params: dict[str, LibraryArray] = field(default_factory=dict)
-    is_released: bool = False
+    is_closed: bool = False
+
+    async def set_param(self, name: str, value: Array | DeviceBuffer) -> None:
+        if name not in self.leaf_ids:  # it is of no type of ours and never read
+            return
+        if not isinstance(value, DeviceBuffer):
+            value = np.array(value)  # else a library may take over the caller's memory
+        with self.engine.library_context():
+            self.params[name] = self.engine.library_array(value)
+
+    async def get_param(self, name: str) -> Array:
+        with self.engine.library_context():
+            values = np.array(self.engine.copy_to_host(self.params[name]))
+        return restore_dtype(values, self.plan.graph.named("param")[name].type.dtype)
+
+    async def close(self) -> None:
+        self.is_closed = True
+        # New ones, as a run on another thread may be going through the old.
+        self.constants, self.params = {}, {}
+        self.calls, self.compute = (), lambda values: []
 
 
 def array_target(name: str, dtypes: frozenset[DType]) -> Target:
@@ -139,12 +156,12 @@ class ArrayEngine(LibraryArrayEngine):
         room: float = inf,
     ) -> None:
         self.identity, self.target = identity, target
-        self._xp = xp
-        self._to_device, self._copy_to_host = partial(upload_array, to_device), to_host
-        self._copy_array = copied or partial(xp.asarray, copy=True)
+        self.xp = xp
+        self._to_device, self.copy_to_host = partial(upload_array, to_device), to_host
+        self.copy_array = copied or partial(xp.asarray, copy=True)
         self._from_dlpack = from_dlpack
         self.kernels = KernelTable(variants)
-        self._library_context, self._loss_reason, self._max_array_bytes = (
+        self.library_context, self._loss_reason, self._max_array_bytes = (
             around,
             why_lost,
             room,
@@ -174,7 +191,7 @@ class ArrayEngine(LibraryArrayEngine):
         }
         keep_ids |= {n.id for n in graph.nodes() if n.type.nbytes < _SMALL_BYTES}
         dead_values = dead_after_steps([inputs for _, _, inputs in work], keep_ids)
-        with self._library_context():
+        with self.library_context():
             dtypes = {
                 dtype: self._to_device(np.zeros(1, dtype.numpy)).dtype
                 for dtype in {n.type.dtype for n, _, _ in work}
@@ -254,11 +271,11 @@ class ArrayEngine(LibraryArrayEngine):
     def _reference_function(self, op: Op, node: Node) -> Callable[..., LibraryArray]:
         """Return the op's own function (attrs, *arrays) → array."""
         if op.has_trait("custom"):
-            return partial(call_custom_reference, op.reference, self._xp)
+            return partial(call_custom_reference, op.reference, self.xp)
         if not node.type.numel and op.guard is None:
             # There libraries raise, or read what is not theirs.
             return partial(self._empty_result, node.type)
-        return partial(op.reference, self._xp)
+        return partial(op.reference, self.xp)
 
     def _empty_result(self, out: TensorType, *operands: object) -> LibraryArray:
         return self._to_device(np.zeros(out.shape, out.dtype.numpy))
@@ -267,10 +284,10 @@ class ArrayEngine(LibraryArrayEngine):
         """Return the latency probes; None for a library that computes on the host's own
         cores.
         """
-        if self.identity.software or self._xp is np:
+        if self.identity.software or self.xp is np:
             return None
         return ArrayLatencyProbes(
-            self._to_device, self._copy_to_host, self._copy_array, self._library_context
+            self._to_device, self.copy_to_host, self.copy_array, self.library_context
         )
 
     def variants_for(
@@ -295,22 +312,9 @@ class ArrayEngine(LibraryArrayEngine):
         program.params = require_own_program(self, ArrayProgram, other).params
         return program
 
-    async def set_param(self, program: Program, name: str, value: Array) -> None:
-        program = require_own_program(self, ArrayProgram, program)
-        if name not in program.leaf_ids:  # it is of no type of ours and never read
-            return
-        with self._library_context():
-            program.params[name] = self._to_device(np.array(value))
-
-    async def get_param(self, program: Program, name: str) -> Array:
-        program = require_own_program(self, ArrayProgram, program)
-        with self._library_context():
-            values = np.array(self._copy_to_host(program.params[name]))
-        return restore_dtype(values, program.plan.graph.named("param")[name].type.dtype)
-
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         program = require_own_program(self, ArrayProgram, program)
-        with self._library_context():
+        with self.library_context():
             compute, values = self._bind_leaves(program, feeds)
             leaves = list(values.values())
             outputs = compute(values)
@@ -326,20 +330,20 @@ class ArrayEngine(LibraryArrayEngine):
         leaf.
         """
         leaf_arrays = (
-            [self._copy_to_host(leaf) for leaf in leaves]
+            [self.copy_to_host(leaf) for leaf in leaves]
             if self._shares_host_memory
             else []
         )
         results: list[Array] = []
         for node_id, output in zip(graph.outputs, outputs, strict=True):
-            array = copy_if_shared(self._copy_to_host(output), leaf_arrays + results)
+            array = copy_if_shared(self.copy_to_host(output), leaf_arrays + results)
             results.append(restore_dtype(array, graph.node(node_id).type.dtype))
         return results
 
     async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
         program = require_own_program(self, ArrayProgram, program)
-        clock = StepClock(len(program.plan.steps), self._copy_to_host)
-        with self._library_context():
+        clock = StepClock(len(program.plan.steps), self.copy_to_host)
+        with self.library_context():
             _, values = self._bind_leaves(program, feeds)
             leaves = [clock.wait_for(leaf) for leaf in values.values()]
             clock.end_upload()
@@ -357,11 +361,11 @@ class ArrayEngine(LibraryArrayEngine):
         compute = program.compute
         # Taken before it is asked whether they are still there: runs need no turns.
         params, values = dict(program.params), dict(program.constants)
-        if program.is_released:
-            raise released_error(f"run '{program.plan.graph.name}' on {self.name}")
+        if program.is_closed:
+            raise closed_error(f"run '{program.plan.graph.name}' on {self.name}")
         for name, node_id in program.leaf_ids.items():
             values[node_id] = (
-                params[name] if name in params else self._feed_array(feeds[name])
+                params[name] if name in params else self.library_array(feeds[name])
             )
         return compute, values
 
@@ -376,7 +380,7 @@ class ArrayEngine(LibraryArrayEngine):
             name: array if isinstance(array, DeviceBuffer) else np.array(array)
             for name, array in feeds.items()
         }
-        with self._library_context():
+        with self.library_context():
             compute, values = self._bind_leaves(program, private_feeds)
             leaves = list(values.values())
             outputs = compute(values)
@@ -388,27 +392,19 @@ class ArrayEngine(LibraryArrayEngine):
             }
             device_values = [*leaves, *(array.value for array in on_device.values())]
             host_arrays = (
-                [self._copy_to_host(array) for array in device_values]
+                [self.copy_to_host(array) for array in device_values]
                 if self._shares_host_memory
                 else []
             )
             results: list[Array | DeviceBuffer] = []
             for index, array in enumerate(outputs):
                 if index not in on_device:
-                    own_array = copy_if_shared(self._copy_to_host(array), host_arrays)
+                    own_array = copy_if_shared(self.copy_to_host(array), host_arrays)
                     host_arrays.append(restore_dtype(own_array, types[index].dtype))
                 results.append(
                     on_device[index] if index in on_device else host_arrays[-1]
                 )
         return results
-
-    async def set_param_resident(
-        self, program: Program, name: str, value: DeviceBuffer
-    ) -> None:
-        program = require_own_program(self, ArrayProgram, program)
-        program.params[name] = require_own_buffer(
-            self, LibraryDeviceBuffer, value
-        ).value
 
     def _compute_outputs(
         self,
@@ -429,7 +425,7 @@ class ArrayEngine(LibraryArrayEngine):
     ) -> None:
         """Run the calls in order and store each result in `values`."""
         check = cancellation_check()
-        ndarray_type = np.ndarray if self._xp is np else None
+        ndarray_type = np.ndarray if self.xp is np else None
         # A small network would feel every question that is asked twice.
         for call in calls:
             node, function, inputs, dead_values, dtype, step = call
@@ -454,14 +450,7 @@ class ArrayEngine(LibraryArrayEngine):
         """Return the result as an array; raise GraphError when a reference breaks its
         own shape rule.
         """
-        array: LibraryArray = self._xp.asarray(result)
+        array: LibraryArray = self.xp.asarray(result)
         if array.dtype != call.dtype or tuple(array.shape) != call.node.type.shape:
             raise result_type_error(call.node, array.shape, array.dtype)
         return array
-
-    async def release(self, program: Program) -> None:
-        program = require_own_program(self, ArrayProgram, program)
-        program.is_released = True
-        # New ones, as a run on another thread may be going through the old.
-        program.constants, program.params = {}, {}
-        program.calls, program.compute = (), lambda values: []

@@ -42,16 +42,33 @@ class LibraryDeviceBuffer(DeviceBuffer):
     """Device buffer that wraps a library's array, which nobody writes to."""
 
     __slots__ = ("value",)
+    engine: LibraryArrayEngine
 
     def __init__(
         self,
-        engine: Engine,
+        engine: LibraryArrayEngine,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         value: LibraryArray,
     ) -> None:
         super().__init__(engine, shape, dtype)
         self.value = read_only_view(value) if isinstance(value, np.ndarray) else value
+
+    def part(self, first: int, shape: tuple[int, ...]) -> LibraryDeviceBuffer:
+        engine = self.engine
+        with engine.library_context():
+            flat = engine.xp.reshape(self.value, (-1,))
+            value = engine.xp.reshape(flat[first : first + prod(shape)], shape)
+        return LibraryDeviceBuffer(engine, shape, self.dtype, value)
+
+    def lend(self, copy: bool = False) -> object | None:
+        if is_bfloat16(self.dtype):
+            return None  # who borrows it would take it for what it is here, float32
+        engine = self.engine
+        with engine.library_context():
+            lent = engine.copy_array(self.value) if copy else self.value
+            engine.finish_exchange()
+        return lent
 
 
 def _dlpack_device(array: Any) -> tuple[int, int]:
@@ -90,15 +107,19 @@ def copy_if_shared(array: Array, others: Sequence[Array]) -> Array:
 class LibraryArrayEngine(Engine):
     """Base of backends whose device arrays are arrays of a library."""
 
-    _xp: Any
+    xp: Any
     _shares_host_memory: bool
     _to_device: Callable[[Array], LibraryArray]
-    _copy_to_host: Callable[[Any], Array]
-    _copy_array: Callable[[Any], LibraryArray]
+    copy_to_host: Callable[[Any], Array]
+    copy_array: Callable[[Any], LibraryArray]
     _from_dlpack: Callable[[object], LibraryArray] | None
-    _library_context: Callable[[], AbstractContextManager[Any]]
+    library_context: Callable[[], AbstractContextManager[Any]]
 
-    def _feed_array(self, value: Array | DeviceBuffer) -> LibraryArray:
+    def finish_exchange(self) -> None:
+        """Wait until arrays that were taken or lent are safe to use in any stream."""
+
+    def library_array(self, value: Array | DeviceBuffer) -> LibraryArray:
+        """Return the library's array of a host array or of a device buffer."""
         if isinstance(value, DeviceBuffer):
             return require_own_buffer(self, LibraryDeviceBuffer, value).value
         return self._to_device(value)
@@ -107,7 +128,7 @@ class LibraryArrayEngine(Engine):
         """Return the value in row-major order where the host can see its memory."""
         if not self._shares_host_memory:
             return value
-        host_array = self._copy_to_host(value)
+        host_array = self.copy_to_host(value)
         return (
             value
             if host_array.flags.c_contiguous
@@ -122,18 +143,19 @@ class LibraryArrayEngine(Engine):
         )
 
     async def put(self, array: Array) -> LibraryDeviceBuffer:
-        with self._library_context():
+        with self.library_context():
             value = self._to_device(np.array(array, order="C"))
         return LibraryDeviceBuffer(self, array.shape, array.dtype, value)
 
     async def take(self, array: object) -> LibraryDeviceBuffer | None:
         if self._from_dlpack is None:
             return None
-        with self._library_context():
+        with self.library_context():
             probe = self._to_device(np.zeros(1, np.float32))
             if _dlpack_device(array) != _dlpack_device(probe):
                 return None
-            value = self._copy_array(self._from_dlpack(array))
+            value = self.copy_array(self._from_dlpack(array))
+            self.finish_exchange()
             shape, dtype = tuple(value.shape), self._numpy_dtype(value)
         return LibraryDeviceBuffer(self, shape, dtype, value)
 
@@ -150,24 +172,8 @@ class LibraryArrayEngine(Engine):
 
     async def get(self, buffer: DeviceBuffer) -> Array:
         value = require_own_buffer(self, LibraryDeviceBuffer, buffer).value
-        with self._library_context():
-            array = self._copy_to_host(value)
+        with self.library_context():
+            array = self.copy_to_host(value)
         if is_bfloat16(buffer.dtype):
             return from_float32(array)
         return read_only_view(array) if self._shares_host_memory else array
-
-    async def part(
-        self, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
-    ) -> LibraryDeviceBuffer:
-        value = require_own_buffer(self, LibraryDeviceBuffer, buffer).value
-        with self._library_context():
-            flat = self._xp.reshape(value, (-1,))
-            value = self._xp.reshape(flat[first : first + prod(shape)], shape)
-        return LibraryDeviceBuffer(self, shape, buffer.dtype, value)
-
-    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> object | None:
-        value = require_own_buffer(self, LibraryDeviceBuffer, buffer).value
-        if is_bfloat16(buffer.dtype):
-            return None  # who borrows it would take it for what it is here, float32
-        with self._library_context():
-            return self._copy_array(value) if copy else value

@@ -17,7 +17,6 @@ from typing import Any
 from rlxweb.compiler.plan import PlanStep
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.engines.array import ArrayEngine, array_target, ignore_float_errors
-from rlxweb.engines.array_device_arrays import LibraryDeviceBuffer
 from rlxweb.engines.array_library import (
     LibraryForkGuard,
     call_library,
@@ -27,7 +26,7 @@ from rlxweb.engines.array_library import (
 )
 from rlxweb.engines.cupy_elementwise import build_region_kernel
 from rlxweb.engines.cupy_kernel_variants import cupy_variants
-from rlxweb.engines.protocol import DeviceBuffer, Engine, EngineIdentity
+from rlxweb.engines.protocol import Engine, EngineIdentity
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 
@@ -56,23 +55,12 @@ class CupyEngine(ArrayEngine):
         self._kernel, self._stream = kernel, stream
         super().__init__(*arguments, **options)
 
-    async def take(self, array: object) -> LibraryDeviceBuffer | None:
-        # DLPack has our copy wait for its maker; here the copy is waited for, as its
-        # maker may write there next, in a stream that knows nothing of ours.
-        buffer = await super().take(array)
-        self._synchronize()
-        return buffer
-
-    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> object | None:
-        # CuPy has a borrower wait for the stream that is current when it asks, which
-        # is the caller's and not ours.
-        array = super().lend(buffer, copy)
-        self._synchronize()
-        return array
-
-    def _synchronize(self) -> None:
-        with self._library_context():
-            self._stream.synchronize()
+    def finish_exchange(self) -> None:
+        # DLPack has a copy of ours wait for its maker; here the copy is waited for, as
+        # its maker may write there next, in a stream that knows nothing of ours. And
+        # CuPy has a borrower wait for the stream that is current when it asks, which is
+        # the caller's and not ours.
+        self._stream.synchronize()
 
     def _region_function(
         self, graph: Graph, step: PlanStep

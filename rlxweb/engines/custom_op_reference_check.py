@@ -268,7 +268,7 @@ async def _compare_op(op: Op, trial: _OpTrial, backend: Engine) -> str:
     try:
         (got,) = await backend.run(program, named_feeds(trial.arrays))
     finally:
-        await backend.release(program)
+        await program.close()
     out = graph.node(graph.outputs[0]).type
     if trial.is_drawn and out.dtype.is_float:  # outside its domain all may be
         got = np.where(np.isfinite(want), got, want).astype(got.dtype)

@@ -28,7 +28,7 @@ async def run_self_test(backend: Engine, context: str) -> None:
     try:
         got = (await backend.run(program, feeds))[0]
     finally:
-        await backend.release(program)
+        await program.close()
     if got.shape != want.shape or not np.allclose(got, want, _TOLERANCE, _TOLERANCE):
         raise AdapterMissing(
             context,

@@ -85,11 +85,11 @@ CPU_IDENTITY = EngineIdentity(
 """Identity of the one engine that is known without opening it."""
 
 
-class Program:
+class Program(ABC):
     """Plan that was prepared by an engine; what else is in it is known to that engine
     alone.
 
-    engine   the one that prepared it; `require_own_program` asks
+    engine   the one that prepared it, and that alone can run it
     nbytes   of the device's memory that it holds
     params   where its params lie: one object for programs that share them
     params_nbytes  what these take of its memory
@@ -102,11 +102,35 @@ class Program:
     params_nbytes: int = 0
     params: object = None
 
+    @abstractmethod
+    async def set_param(self, name: str, value: Array | DeviceBuffer) -> None:
+        """Store a param's value for all later runs.
+
+        Errors   SessionClosed after `close`; DeviceLost, GpuTimeout; GraphError for
+        another engine's buffer.
+        """
+
+    async def get_param(self, name: str) -> Array:
+        """Return a param's value, as given by `set_param`.
+
+        Errors   DeviceLost, GpuTimeout; Unsupported where no value comes back.
+        """
+        raise Unsupported(
+            f"get param '{name}'",
+            f"{self.engine.name} cannot return params",
+            hint="keep your own copy of the value, or compile the graph for device "
+            "'cpu', which can return params",
+        )
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Free its memory, once no run needs it. Idempotent."""
+
 
 class DeviceBuffer:
     """Array that stays on an engine between runs and is never changed.
 
-    Where its numbers lie is known to its engine alone; `Engine.holds` asks.
+    Where its numbers lie is known to its engine alone.
 
     engine   the one that has it
     """
@@ -118,6 +142,45 @@ class DeviceBuffer:
     ) -> None:
         self.engine, self.shape, self.dtype = engine, shape, dtype
 
+    def is_usable_by(self, engine: Engine) -> bool:
+        """Return True if the array lies where an engine can compute with it."""
+        return self.engine is engine
+
+    def free(self) -> None:
+        """Free its memory; not needed after its last reference was dropped."""
+
+    def part(self, first: int, shape: tuple[int, ...]) -> DeviceBuffer:
+        """Return the numbers from `first` on, in row-major order, as a buffer of that
+        shape.
+
+        They are not moved: a part lasts as long as the whole.
+        """
+        raise NotImplementedError
+
+    def lend(self, copy: bool = False) -> object | None:
+        """Return an object with `__dlpack__` over the memory, or over a copy.
+
+        None where no other library can have it.
+        """
+        return None
+
+
+class HostProgram(Program):
+    """Program whose params lie in the host's memory."""
+
+    def __init__(self, plan: Plan, engine: Engine) -> None:
+        self.plan, self.engine = plan, engine
+        self.params: dict[str, Array] = {}
+
+    async def set_param(self, name: str, value: Array | DeviceBuffer) -> None:
+        self.params[name] = np.array(await host_array(self.engine, value))
+
+    async def get_param(self, name: str) -> Array:
+        return self.params[name].copy()
+
+    async def close(self) -> None:
+        self.params = {}
+
 
 class HostBuffer(DeviceBuffer):
     """Device buffer in the host's memory; `array` cannot be written."""
@@ -127,6 +190,20 @@ class HostBuffer(DeviceBuffer):
     def __init__(self, engine: Engine, array: Array) -> None:
         super().__init__(engine, array.shape, array.dtype)
         self.array = read_only_view(array)
+
+    def part(self, first: int, shape: tuple[int, ...]) -> HostBuffer:
+        flat = self.array.reshape(-1)[first : first + prod(shape)]
+        return HostBuffer(self.engine, flat.reshape(shape))
+
+    def lend(self, copy: bool = False) -> Array:
+        return self.array.copy() if copy else self.array
+
+
+async def host_array(engine: Engine, value: Array | DeviceBuffer) -> Array:
+    """Return the numbers of an array, or of a buffer of that engine, in the host's
+    memory.
+    """
+    return await engine.get(value) if isinstance(value, DeviceBuffer) else value
 
 
 Feeds: TypeAlias = "Mapping[str, Array | DeviceBuffer]"
@@ -224,27 +301,11 @@ class Engine(ABC):
         return await self.prepare(plan)
 
     @abstractmethod
-    async def set_param(self, program: Program, name: str, value: Array) -> None:
-        """Store a param's value for all later runs."""
-
-    async def get_param(self, program: Program, name: str) -> Array:
-        """Return a param's value, as given by `set_param` or `set_param_resident`.
-
-        Errors   DeviceLost, GpuTimeout; Unsupported where no value comes back.
-        """
-        raise Unsupported(
-            f"get param '{name}'",
-            f"{self.name} cannot return params",
-            hint="keep your own copy of the value, or compile the graph for device "
-            "'cpu', which can return params",
-        )
-
-    @abstractmethod
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         """Run a program; return outputs in graph order, in memory of their own.
         Concurrent callers take turns.
 
-        Errors   SessionClosed after `release`; DeviceLost, GpuTimeout.
+        Errors   SessionClosed after `Program.close`; DeviceLost, GpuTimeout.
         """
 
     async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
@@ -271,10 +332,6 @@ class Engine(ABC):
         """
         for run_feeds in feeds:
             consume(await self.run(program, run_feeds))
-
-    @abstractmethod
-    async def release(self, program: Program) -> None:
-        """Free the memory of a program, once no run needs it. Idempotent."""
 
     @property
     def program_cache(self) -> LruCache[Any, Any]:
@@ -304,7 +361,7 @@ class Engine(ABC):
         """Free everything. Idempotent."""
 
     # --- arrays that stay. Here for engines that compute in the host's memory, where
-    # nothing has to be moved; one that keeps them elsewhere writes all of these.
+    # nothing has to be moved.
 
     async def put(self, array: Array) -> DeviceBuffer:
         """Copy an array to the device, to stay. Errors  OutOfMemory …"""
@@ -326,32 +383,6 @@ class Engine(ABC):
         """
         return require_own_buffer(self, HostBuffer, buffer).array
 
-    def holds(self, buffer: DeviceBuffer) -> bool:
-        """Return True if a buffer lies where this engine can compute with it."""
-        return buffer.engine is self
-
-    async def free(self, buffer: DeviceBuffer) -> None:  # noqa: B027  nothing to free
-        """Free a buffer's memory; not needed after its last reference was dropped."""
-
-    async def part(
-        self, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
-    ) -> DeviceBuffer:
-        """Return the numbers of a buffer from `first` on, in row-major order, as a
-        buffer of that shape.
-
-        They are not moved: a part lasts as long as the whole.
-        """
-        flat = require_own_buffer(self, HostBuffer, buffer).array.reshape(-1)
-        return HostBuffer(self, flat[first : first + prod(shape)].reshape(shape))
-
-    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> object | None:
-        """Return an object with `__dlpack__` over a buffer's memory, or over a copy.
-
-        None where no other library can have it.
-        """
-        array = require_own_buffer(self, HostBuffer, buffer).array
-        return array.copy() if copy else array
-
     async def run_resident(
         self, program: Program, feeds: Feeds, keep: Sequence[bool]
     ) -> list[Array | DeviceBuffer]:
@@ -361,7 +392,7 @@ class Engine(ABC):
         keep     for each output, in graph order: does it stay?
         returns  a Resident for each that does; nothing of it is read back
         """
-        host_feeds = {n: await self._to_host(value) for n, value in feeds.items()}
+        host_feeds = {n: await host_array(self, value) for n, value in feeds.items()}
         outs = await self.run(program, host_feeds)
         pairs = zip(outs, keep, strict=True)
         return [await self.put(out) if stays else out for out, stays in pairs]
@@ -376,18 +407,8 @@ class Engine(ABC):
             outputs = await self.run_resident(program, feeds, [True] * len(output_ids))
         for output in outputs:
             if isinstance(output, DeviceBuffer) and 0 not in output.shape:
-                await self.get(await self.part(output, 0, (1,)))
+                await self.get(output.part(0, (1,)))
                 break
-
-    async def set_param_resident(
-        self, program: Program, name: str, value: DeviceBuffer
-    ) -> None:
-        """Set a param to an array that is on the device already."""
-        await self.set_param(program, name, await self._to_host(value))
-
-    async def _to_host(self, value: Array | DeviceBuffer) -> Array:
-        """Return the numbers of an array or device buffer in the host's memory."""
-        return await self.get(value) if isinstance(value, DeviceBuffer) else value
 
     async def trips(self) -> LatencyProbes | None:
         """Return the latency probes of a calibration; None if nothing is submitted or
@@ -443,7 +464,7 @@ def read_only_view(array: Array) -> Array:
 
 def require_own_buffer(engine: Engine, kind: type[R], buffer: DeviceBuffer) -> R:
     """Return a buffer as the engine's kind. Errors  GraphError for another engine's."""
-    if isinstance(buffer, kind) and engine.holds(buffer):
+    if isinstance(buffer, kind) and buffer.is_usable_by(engine):
         return buffer
     raise GraphError(
         f"pass an array to {engine.name}",
@@ -469,8 +490,8 @@ def require_own_program(engine: Engine, kind: type[P], program: Program) -> P:
     )
 
 
-def released_error(context: str) -> SessionClosed:
-    """Return the error for a program that is run after its `release`."""
+def closed_error(context: str) -> SessionClosed:
+    """Return the error for a program that is used after its `close`."""
     return SessionClosed(
         context, "this compiled graph was closed", hint="compile it again"
     )

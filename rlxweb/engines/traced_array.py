@@ -102,9 +102,9 @@ class TracedArrayEngine(ArrayEngine):
             guard, run = registry.get(call.node.op).guard, call.function
             if guard is not None:
                 observations.append(
-                    guard.summarize(self._xp, call.node.attrs, *arguments)
+                    guard.summarize(self.xp, call.node.attrs, *arguments)
                 )
-                run = partial(guard.unchecked_reference, self._xp)
+                run = partial(guard.unchecked_reference, self.xp)
             values[call.node.id] = self._check_result(
                 call, run(call.node.attrs, *arguments)
             )
@@ -115,5 +115,5 @@ class TracedArrayEngine(ArrayEngine):
         guard = registry.get(node.op).guard
         if guard is not None:
             shapes = [graph.node(i).type.shape for i in node.inputs]
-            numbers = [int(i) for i in np.asarray(self._copy_to_host(observation))]
+            numbers = [int(i) for i in np.asarray(self.copy_to_host(observation))]
             guard.check_summary(shapes, node.attrs, numbers)

@@ -99,7 +99,7 @@ async def _record_on_port(
         _check_page_types(graph, plan)
         program = await backend.prepare(plan)
     for name in program.params.handles:
-        await backend.set_param(program, name, params[name])
+        await program.set_param(name, params[name])
     for command in program.commands:
         port.check_command(command)
     return RecordedGraph(graph, program, port)

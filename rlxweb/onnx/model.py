@@ -313,7 +313,7 @@ class Model(LoadedModel):
                 ):
                     placement = compiled_graph._placement
                     prepared = compiled_graph._placement.prepared
-                    is_usable = prepared.backend is backend and not backend.lost
+                    is_usable = prepared.engine is backend and not backend.lost
                     if (
                         is_usable
                         and not placement.unset_params

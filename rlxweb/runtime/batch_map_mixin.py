@@ -82,7 +82,7 @@ class MapMixin:
                 yield batch_arrays
 
         prepared = placement.prepared
-        await prepared.backend.run_each(prepared.program, valid_batches(), take)
+        await prepared.engine.run_each(prepared.program, valid_batches(), take)
         placement.is_warm = True
 
 

@@ -90,7 +90,7 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
     @property
     def engine(self) -> str:
         """Name of the engine that computes: "NumPy 2.4", "llvmpipe (vulkan)"."""
-        return self._placement.prepared.backend.name
+        return self._placement.prepared.engine.name
 
     @property
     def plan(self) -> Plan:
@@ -164,7 +164,7 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
         async with placement.lock:
             if isinstance(array, DeviceArray):
                 prepared = await placement.ensure_prepared()
-                buffer = array.lying_on(prepared.backend, f"{context}, param '{name}'")
+                buffer = array.lying_on(prepared.engine, f"{context}, param '{name}'")
                 await placement.set_param_buffer(name, buffer)
             else:
                 await placement.set_param_array(name, array)
@@ -182,7 +182,7 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
         """
         self._placement.check_open(f"put an array for '{self._job.graph.name}'")
         candidate = self._placement.prepared.candidate
-        engine = self._placement.prepared.backend
+        engine = self._placement.prepared.engine
         return run_blocking(
             put_on_engine(engine, x, candidate.device, candidate.adapter)
         )
@@ -364,14 +364,14 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
         arrays: dict[str, Any] = feeds
         prepared, started_ns = placement.prepared, perf_counter_ns()
         try:
-            outputs = await prepared.backend.run(prepared.program, arrays)
+            outputs = await prepared.engine.run(prepared.program, arrays)
         except (*DEVICE_LOST, DTypeError) as error:
             if self._session.strict if strict is None else strict:
                 raise
             return await placement.recover_run(
                 prepared,
                 error,
-                lambda current: current.backend.run(current.program, arrays),
+                lambda current: current.engine.run(current.program, arrays),
             )
         if placement.is_warm:
             self._pick.observe(
@@ -392,12 +392,12 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
 
         async def run(current: PreparedGraph) -> list[Any]:
             engine_feeds = {
-                name: array.lying_on(current.backend, f"{context}, input '{name}'")
+                name: array.lying_on(current.engine, f"{context}, input '{name}'")
                 if isinstance(array, DeviceArray)
                 else array
                 for name, array in feeds.items()
             }
-            outputs = await current.backend.run_resident(
+            outputs = await current.engine.run_resident(
                 current.program, engine_feeds, keep_flags
             )
             placement.last_device_run = device_inputs, keep_flags
@@ -410,7 +410,7 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
             ]
 
         strict = self._session.strict if strict is None else strict
-        if not strict and placement.prepared.backend.lost:
+        if not strict and placement.prepared.engine.lost:
             async with placement.lock:
                 await placement.ensure_prepared()
                 placement.check_all_params_set(context)

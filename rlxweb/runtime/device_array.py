@@ -199,7 +199,7 @@ class DeviceArray(DeviceResident):
         """
         engine = self._buffer.engine
         context = f"{context} {self!r}"
-        exporter = engine.lend(self.lying_on(engine, context), copy)
+        exporter = self.lying_on(engine, context).lend(copy)
         if exporter is None:
             raise CannotLend(
                 context,
@@ -228,7 +228,7 @@ class DeviceArray(DeviceResident):
             )
         if engine.lost:
             raise DeviceLost(doing, f"{engine.name} was lost ({engine.lost})")
-        if not engine.holds(buffer):
+        if not buffer.is_usable_by(engine):
             raise InputError(
                 doing,
                 f"the array is on device {self.device.label!r}, {self.engine}",
@@ -249,7 +249,7 @@ class DeviceArray(DeviceResident):
             buffer = self._buffer
             # An engine may have nothing to free but its own array, which goes with it.
             self._buffer = DeviceBuffer(buffer.engine, buffer.shape, buffer.dtype)
-            run_blocking(buffer.engine.free(buffer))
+            buffer.free()
 
     def __enter__(self) -> Self:
         return self

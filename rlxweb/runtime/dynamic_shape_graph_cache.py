@@ -114,7 +114,7 @@ class BoundGraphCache:
         """Return the program of a cached graph on this engine, or None."""
         for compiled in self:
             prepared = compiled._placement.prepared
-            if prepared.backend is backend and not backend.lost:
+            if prepared.engine is backend and not backend.lost:
                 return prepared.program
         return None
 
@@ -167,7 +167,7 @@ async def set_param_on(
             context = f"set_param of '{compiled.graph.name}', param '{name}'"
             prepared = await placement.ensure_prepared()
             await placement.set_param_buffer(
-                name, value.lying_on(prepared.backend, context)
+                name, value.lying_on(prepared.engine, context)
             )
         else:
             await placement.set_param_array(name, value)

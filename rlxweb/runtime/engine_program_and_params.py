@@ -19,7 +19,7 @@ from rlxweb.engines.protocol import (
     DeviceBuffer,
     Engine,
     Program,
-    released_error,
+    closed_error,
 )
 from rlxweb.gpu.coroutine_runner import AsyncLock
 from rlxweb.runtime.input_validation import check_params_set, is_mutable
@@ -50,7 +50,7 @@ class PreparedGraph:
     """
 
     candidate: Candidate
-    backend: Engine
+    engine: Engine
     program: Program
     shares_params: bool = False
 
@@ -90,7 +90,7 @@ class GraphPlacement:
     def check_open(self, context: str) -> None:
         """Raise SessionClosed if the graph was closed."""
         if self.closed:
-            raise released_error(context)
+            raise closed_error(context)
 
     def check_all_params_set(self, context: str) -> None:
         """Raise InputError unless every param has a value."""
@@ -101,8 +101,7 @@ class GraphPlacement:
 
     async def set_param_buffer(self, name: str, buffer: DeviceBuffer) -> None:
         """Set a param from a buffer that is on the engine already."""
-        prepared = self.prepared
-        await prepared.backend.set_param_resident(prepared.program, name, buffer)
+        await self.prepared.program.set_param(name, buffer)
         self._host_values.pop(name, None)
         self._device_only_params.add(name)
         self.unset_params.discard(name)
@@ -120,8 +119,8 @@ class GraphPlacement:
             array = array.copy() if is_mutable(array) else array
             self._host_values[name] = array
         try:
-            if not prepared.backend.lost:
-                await prepared.backend.set_param(prepared.program, name, array)
+            if not prepared.engine.lost:
+                await prepared.program.set_param(name, array)
         except DEVICE_LOST:
             # The value is kept, and the next run has it where it is done again.
             if self._session.strict:
@@ -197,7 +196,7 @@ class GraphPlacement:
 
     async def param_values(self) -> dict[str, Array]:
         """Return every param that has a value; raises the errors of
-        `Engine.get_param`.
+        `Program.get_param`.
         """
         param_nodes = self._pick.job.graph.named("param")
         values = {
@@ -209,8 +208,7 @@ class GraphPlacement:
             prepared = self.prepared
             for name in param_nodes:
                 if name not in values and name not in self.unset_params:
-                    value = await prepared.backend.get_param(prepared.program, name)
-                    values[name] = value
+                    values[name] = await prepared.program.get_param(name)
         return values
 
     def describe_device_data(self) -> list[str]:
@@ -236,7 +234,7 @@ class GraphPlacement:
         """Return the prepared graph, on the device opened again if it was lost; the
         caller holds `lock`.
         """
-        loss, candidate = self.prepared.backend.lost, self.prepared.candidate
+        loss, candidate = self.prepared.engine.lost, self.prepared.candidate
         if loss:
             self.prepared = await self._prepare_on(candidate)
             attempts = Attempt(candidate.device, loss), Attempt(candidate.device, "")
@@ -252,7 +250,7 @@ class GraphPlacement:
         self.unset_params |= self._device_only_params
         self._device_only_params.clear()
         for name, value in self._host_values.items():
-            await prepared.backend.set_param(prepared.program, name, value)
+            await prepared.program.set_param(name, value)
         self.is_warm = False
         return prepared
 
@@ -273,7 +271,7 @@ class GraphPlacement:
             prepared = self.prepared
             if (
                 prepared is failed
-                or prepared.backend.lost
+                or prepared.engine.lost
                 or prepared.candidate != candidate
             ):
                 self.check_open(error.doing)
@@ -309,4 +307,4 @@ class GraphPlacement:
     async def release(self) -> None:
         """Free the program, once no run needs it."""
         async with self.lock:
-            await self.prepared.backend.release(self.prepared.program)
+            await self.prepared.program.close()

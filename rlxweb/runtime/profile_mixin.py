@@ -71,8 +71,8 @@ class ProfileMixin:
         }
         prepared = self._placement.prepared
         if warm:
-            await prepared.backend.run(prepared.program, feeds)
+            await prepared.engine.run(prepared.program, feeds)
         place = DevicePlace(prepared.candidate.device, prepared.candidate.adapter)
         return await profile_program(
-            prepared.backend, prepared.program, feeds, place, repeats
+            prepared.engine, prepared.program, feeds, place, repeats
         )

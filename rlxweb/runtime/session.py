@@ -188,9 +188,9 @@ class Session:
         """
         if self.device is not None:
             candidate, _ = self._named_candidate(self.device)
-            backend = await self._open_backend(candidate)
+            engine = await self._open_engine(candidate)
             with suppress(LimitExceeded):
-                job.plan_for(backend, DevicePlace(candidate.device, candidate.adapter))
+                job.plan_for(engine, DevicePlace(candidate.device, candidate.adapter))
 
     def _placement_request(
         self, job: GraphJob, inputs: Mapping[str, Any]
@@ -257,22 +257,22 @@ class Session:
         find_shared_program: SharedProgramLookup | None = None,
     ) -> PreparedGraph:
         """Prepare the graph on a candidate's engine, opened again if it was lost."""
-        backend = await self._open_backend(candidate)
-        await check_custom_ops(job.graph, backend)
-        plan = job.plan_for(backend, DevicePlace(candidate.device, candidate.adapter))
+        engine = await self._open_engine(candidate)
+        await check_custom_ops(job.graph, engine)
+        plan = job.plan_for(engine, DevicePlace(candidate.device, candidate.adapter))
         shared_program = (
-            None if find_shared_program is None else find_shared_program(backend)
+            None if find_shared_program is None else find_shared_program(engine)
         )
         if shared_program is None:
-            return PreparedGraph(candidate, backend, await backend.prepare(plan))
-        program = await backend.prepare_sharing_params(plan, shared_program)
+            return PreparedGraph(candidate, engine, await engine.prepare(plan))
+        program = await engine.prepare_sharing_params(plan, shared_program)
         params: object = getattr(program, "params", None)
         shares_params = params is not None and params is getattr(
             shared_program, "params", None
         )
-        return PreparedGraph(candidate, backend, program, shares_params)
+        return PreparedGraph(candidate, engine, program, shares_params)
 
-    async def _open_backend(self, candidate: Candidate) -> Engine:
+    async def _open_engine(self, candidate: Candidate) -> Engine:
         """Return the open engine of a candidate, under the session's limits."""
         if self.limits is None:
             return await pool.backend_async(candidate.device.label, candidate.adapter)

@@ -96,7 +96,7 @@ class DeviceRows:
         array, context = self.array, f"run on rows of {self.array!r}"
         if shape == array.shape:
             return self
-        part = await engine.part(array.lying_on(engine, context), start * width, shape)
+        part = array.lying_on(engine, context).part(start * width, shape)
         return DeviceRows(type(array)(part, array.device, array.adapter), shape)
 
 

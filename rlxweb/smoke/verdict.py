@@ -117,7 +117,7 @@ async def _run_case(
     plan = compile_graph(trial.graph, backend.target, optimise=optimise)
     program = await backend.prepare(plan)
     try:
-        feeds = await _load_inputs(trial, backend, program)
+        feeds = await _load_inputs(trial, program)
         run_started_ns = perf_counter_ns()
         outputs = await backend.run(program, feeds)
         run_ns = perf_counter_ns() - run_started_ns
@@ -135,16 +135,14 @@ async def _run_case(
             total_ns += elapsed_ns
         return case_run
     finally:
-        await backend.release(program)
+        await program.close()
 
 
-async def _load_inputs(
-    trial: PreparedCase, backend: Engine, program: Program
-) -> dict[str, Array]:
+async def _load_inputs(trial: PreparedCase, program: Program) -> dict[str, Array]:
     """Set the params and return the inputs."""
     for name, node in trial.graph.named("param").items():
         value = validate_array("param", node, trial.feeds[name])
-        await backend.set_param(program, name, np.asarray(value))
+        await program.set_param(name, np.asarray(value))
     inputs = trial.graph.named("input")
     return {
         name: np.asarray(validate_array("input", node, trial.feeds[name]))

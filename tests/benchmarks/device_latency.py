@@ -159,19 +159,15 @@ def _put_transfer(backend: Engine, nbytes: int) -> Transfer:
 
     def transfer() -> None:
         buffer = run_blocking(backend.put(array))
-        run_blocking(
-            backend.get(run_blocking(backend.part(buffer, 0, (1,))))
-        )  # it has arrived
-        run_blocking(backend.free(buffer))
+        run_blocking(backend.get(buffer.part(0, (1,))))  # it has arrived
+        buffer.free()
 
     return transfer, lambda: None
 
 
 def _get_transfer(backend: Engine, nbytes: int) -> Transfer:
     buffer = run_blocking(backend.put(np.ones(nbytes // 4, np.float32)))
-    return lambda: run_blocking(backend.get(buffer)), lambda: run_blocking(
-        backend.free(buffer)
-    )
+    return lambda: run_blocking(backend.get(buffer)), buffer.free
 
 
 def _probe_transfer(backend: WebGpuEngine, direction: str, nbytes: int) -> Transfer:

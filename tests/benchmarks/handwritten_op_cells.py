@@ -67,7 +67,7 @@ class LavapipeGraph:
         for name, array in arrays.items():
             self.compiled_with_params.set_param(name, array)
         prepared = self.compiled_with_params._placement.prepared
-        self.program, self.port = prepared.program, prepared.backend.port
+        self.program, self.port = prepared.program, prepared.engine.port
         self.commands = [self._shorten_readback(c) for c in self.program.commands]
 
     def _shorten_readback(self, command: Any) -> Any:

@@ -153,7 +153,7 @@ class CaseData:
         row.verdict, row.max_error = "right", 0.0
         for expected, is_last in zip(self.expected_ends, (False, True), strict=True):
             offset = math.prod(output.shape) - expected.size if is_last else 0
-            part = run_blocking(engine.part(output, offset, expected.shape))
+            part = output.part(offset, expected.shape)
             actual = np.array(run_blocking(engine.get(part)))
             comparison = compare_to_reference(
                 actual, expected, node.type.dtype, tolerance, self.case.extra_tolerance
@@ -169,7 +169,7 @@ class CaseData:
 
 
 def _free(engine: Engine, buffer: DeviceBuffer) -> None:
-    run_blocking(engine.free(buffer))
+    buffer.free()
 
 
 def list_contenders(
@@ -235,7 +235,7 @@ def _prepare_run(
     program = run_blocking(
         engine.prepare(compile_graph(case_data.graph, engine.target))
     )
-    stack.callback(lambda: run_blocking(engine.release(program)))
+    stack.callback(lambda: run_blocking(program.close()))
     feeds = case_data.device_buffers(place, engine)
     case_data.check_answer(row, engine, program, feeds)
     return partial(_repeat_runs, engine, program, feeds)

@@ -150,7 +150,7 @@ def test_lost_param_is_named(fake_vulkan: Callable[..., FakeVulkan]) -> None:
     Later runs ask for it, and it can be set again.
     """
     compiled, x = compile_on_failing_device(fake_vulkan)
-    port = compiled._placement.prepared.backend.port
+    port = compiled._placement.prepared.engine.port
     port._pending.clear()
     compiled.set_param("w", x)
     port._pending.append(InjectedFailure("submit", "lost"))
@@ -170,9 +170,9 @@ def test_retry_after_another_threads_loss_asks_for_lost_params(
 ) -> None:
     """A param found lost by one thread is not replaced by zeros for the next."""
     compiled, x = compile_on_failing_device(fake_vulkan)
-    compiled._placement.prepared.backend.port._pending.clear()
+    compiled._placement.prepared.engine.port._pending.clear()
     compiled.set_param("w", x)
-    compiled._placement.prepared.backend.port._pending.append(
+    compiled._placement.prepared.engine.port._pending.append(
         InjectedFailure("submit", "lost")
     )
     prepared = compiled._placement.prepared

@@ -72,7 +72,7 @@ def backend(port: WgpuPort) -> WebGpuEngine:
 
 def prepare_network(backend: WebGpuEngine, rows: int = 16) -> Any:
     program = prepare_graph(backend, network_graph(rows))
-    run_blocking(backend.set_param(program, "w", np.eye(8, dtype=np.float32)))
+    run_blocking(program.set_param("w", np.eye(8, dtype=np.float32)))
     return program
 
 
@@ -90,18 +90,18 @@ def test_a_second_run_compiles_and_allocates_nothing(
     assert port.live_handles == live
     for first_output, last_output in zip(first, last, strict=True):
         np.testing.assert_array_equal(first_output, last_output)
-    run_blocking(backend.release(program))
+    run_blocking(program.close())
 
 
 def test_handles_return_to_the_baseline(backend: WebGpuEngine, port: WgpuPort) -> None:
     """Hundreds of runs over ten programs: only pipelines stay, and no new ones."""
-    run_blocking(backend.release(prepare_network(backend)))
+    run_blocking(prepare_network(backend).close())
     baseline, pipelines = set(port.live_handles), port.created_counts["pipelines"]
     for _ in range(10):
         program = prepare_network(backend)
         for seed in range(RUN_COUNT // 10):
             run_blocking(backend.run(program, random_feeds(seed=seed)))
-        run_blocking(backend.release(program))
+        run_blocking(program.close())
     assert port.live_handles == baseline == set(backend.pipelines.handles())
     assert port.created_counts["pipelines"] == pipelines
 
@@ -119,7 +119,7 @@ def test_other_batches_reuse_the_shaders(backend: WebGpuEngine, port: WgpuPort) 
     """Sizes are uniforms: thirty batch sizes need the pipelines of the first few."""
 
     def prepare(rows: int) -> None:
-        run_blocking(backend.release(prepare_graph(backend, rows_graph(rows))))
+        run_blocking(prepare_graph(backend, rows_graph(rows)).close())
 
     for rows in range(1, 9):
         prepare(rows)
@@ -141,11 +141,11 @@ def test_distinct_shaders_stay_within_their_bound(
     for step in range(capacity + 20):
         graph = Graph("scaled")
         graph.set_outputs([graph.input("x", (4,)) * (1.0 + step)])
-        run_blocking(backend.release(prepare_graph(backend, graph)))
+        run_blocking(prepare_graph(backend, graph).close())
     assert len(backend.pipelines) <= capacity + 1
     (out,) = run_blocking(backend.run(program, {"x": np.zeros(4, np.float32)}))
     np.testing.assert_array_equal(out, np.full(4, 0.5))
-    run_blocking(backend.release(program))
+    run_blocking(program.close())
     assert port.live_handles == set(backend.pipelines.handles())
 
 
@@ -204,7 +204,7 @@ def test_unreleased_programs_are_freed_when_dropped(
     for _ in range(3):
         prepare_network(backend)
         gc.collect()
-    run_blocking(backend.release(prepare_network(backend)))
+    run_blocking(prepare_network(backend).close())
     assert port.live_handles == set(backend.pipelines.handles())
 
 
@@ -283,7 +283,7 @@ def test_python_memory_does_not_grow(backend: WebGpuEngine) -> None:
     assert sum(line.size_diff for line in remaining) < 16 << 10, "\n".join(
         "\n".join([str(line), *line.traceback.format()]) for line in remaining[:5]
     )
-    run_blocking(backend.release(program))
+    run_blocking(program.close())
 
 
 def test_close_leaves_no_handle(backend: WebGpuEngine, port: WgpuPort) -> None:
@@ -293,4 +293,4 @@ def test_close_leaves_no_handle(backend: WebGpuEngine, port: WgpuPort) -> None:
     prepare_network(backend, 17)
     run_blocking(backend.close())
     assert not port.live_handles
-    run_blocking(backend.release(program))
+    run_blocking(program.close())

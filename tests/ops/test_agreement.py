@@ -258,14 +258,14 @@ def padded_device_array(
     whole_buffer = run_blocking(
         backend.put(np.concatenate([padding, array.reshape(-1), padding]))
     )
-    return run_blocking(backend.part(whole_buffer, 128, array.shape)), whole_buffer
+    return whole_buffer.part(128, array.shape), whole_buffer
 
 
 def resident_input_mismatch(backend: WebGpuEngine, case: OpCase) -> str:
     """Describe what differs when the inputs are device arrays, or return ""."""
     program = run_blocking(backend.prepare(compile_graph(case.graph, backend.target)))
     for param in case.graph.named("param"):
-        run_blocking(backend.set_param(program, param, case.feeds[param]))
+        run_blocking(program.set_param(param, case.feeds[param]))
     feeds = {n: np.asarray(case.feeds[n]) for n in case.graph.named("input")}
     want = [out.tobytes() for out in run_blocking(backend.run(program, feeds))]
     device_arrays = {
@@ -286,7 +286,7 @@ def resident_input_mismatch(backend: WebGpuEngine, case: OpCase) -> str:
     copies, _ = program.bindings.bind(
         {h: buffer_placement(device_feeds[n]) for n, h in program.input_handles.items()}
     )
-    run_blocking(backend.release(program))
+    run_blocking(program.close())
     if after != before:
         return f"{case.label}: an input was written"
     if copies:

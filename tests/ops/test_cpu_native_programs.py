@@ -63,7 +63,7 @@ def native_mismatch(case: SmokeCase, backend: CpuEngine) -> str:
             if mismatch:
                 return f"{case.name}: {mismatch}"
     finally:
-        run_blocking(backend.release(program))
+        run_blocking(program.close())
     return ""
 
 

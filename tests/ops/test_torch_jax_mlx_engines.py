@@ -104,7 +104,7 @@ class CombinedCases:
         try:
             yield run_cases
         finally:
-            run_blocking(backend.release(program))
+            run_blocking(program.close())
 
 
 def supported_cases(

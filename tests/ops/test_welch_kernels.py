@@ -102,7 +102,7 @@ def run_variant(
         (out,) = run_blocking(engine.run(program, {"x": x}))
         return out
     finally:
-        run_blocking(engine.release(program))
+        run_blocking(program.close())
 
 
 @pytest.mark.full("opengl")

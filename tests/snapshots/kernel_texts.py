@@ -126,7 +126,7 @@ def wgsl_kernels() -> dict[str, KernelTexts]:
                 port.destroy(handle)
             try:
                 plan = compile_graph(graph, backend.target)
-                run_blocking(backend.release(run_blocking(backend.prepare(plan))))
+                run_blocking(run_blocking(backend.prepare(plan)).close())
             except DTypeError:
                 kernels.cases[case] = ["a type that the device lacks"]
                 continue
@@ -173,7 +173,7 @@ def llvm_kernels() -> dict[str, KernelTexts]:
             )
             for _ in range(2):  # constants are packed in the second run
                 run_blocking(backend.run(program, trial.feeds))
-            run_blocking(backend.release(program))
+            run_blocking(program.close())
             for text in texts:
                 # Whoever has several processors needs it, in whatever case comes first.
                 if text not in pool_texts.values():

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,7 +28,12 @@ from rlxweb.engines.protocol import (
     as_bytes,
     require_own_buffer,
 )
-from rlxweb.engines.webgpu.buffers import as_stored, checked_buffer_bytes, stored_bytes
+from rlxweb.engines.webgpu.buffers import (
+    as_stored,
+    checked_buffer_bytes,
+    free_handles,
+    stored_bytes,
+)
 from rlxweb.engines.webgpu.dtype_demotion import (
     DEMOTED_DTYPES,
     check_value_range,
@@ -42,6 +47,9 @@ from rlxweb.gpu.port_protocol import BufferCopy, BufferRange, GpuPort
 from rlxweb.ir.dtype import as_dtype
 from rlxweb.ir.op import TensorType
 
+if TYPE_CHECKING:
+    from rlxweb.engines.webgpu.engine import WebGpuEngine
+
 
 class WebGpuDeviceBuffer(DeviceBuffer):
     """Numbers in a storage buffer, in the dtype in which shaders store them.
@@ -52,14 +60,14 @@ class WebGpuDeviceBuffer(DeviceBuffer):
     parent  what this is a part of, if it is one
     """
 
-    __slots__ = ("owned_handles", "parent", "placement", "port", "value_range")
+    __slots__ = ("owned_handles", "parent", "placement", "value_range")
+    engine: WebGpuEngine
 
     def __init__(
         self,
-        engine: Engine,
+        engine: WebGpuEngine,
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
-        port: GpuPort,
         placement: BufferPlacement,
         owned_handles: list[int],
         parent: WebGpuDeviceBuffer | None = None,
@@ -67,12 +75,22 @@ class WebGpuDeviceBuffer(DeviceBuffer):
     ) -> None:
         super().__init__(engine, shape, dtype)
         self.value_range = value_range
-        self.port, self.placement, self.owned_handles, self.parent = (
-            port,
+        self.placement, self.owned_handles, self.parent = (
             placement,
             owned_handles,
             parent,
         )
+
+    def is_usable_by(self, engine: Engine) -> bool:
+        return getattr(engine, "port", None) is self.engine.port
+
+    def free(self) -> None:
+        if not self.engine.is_closed:
+            self.engine.arrays.free(self)
+            self.engine.free_dropped()
+
+    def part(self, first: int, shape: tuple[int, ...]) -> WebGpuDeviceBuffer:
+        return self.engine.arrays.part(self, first, shape)
 
 
 def copies_into(
@@ -95,7 +113,7 @@ class WebGpuArrayStore:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: WebGpuEngine,
         port: GpuPort,
         limits: Limits,
         dropped_handles: deque[list[int]],
@@ -130,7 +148,6 @@ class WebGpuArrayStore:
             self._engine,
             tensor_type.shape,
             tensor_type.dtype.numpy,
-            self._port,
             placement,
             handles,
         )
@@ -194,19 +211,29 @@ class WebGpuArrayStore:
         raw = await self._port.read(span.handle, span.offset, size)
         return OutputLocation(0, tensor_type).decode(raw)
 
-    def free(self, buffer: DeviceBuffer) -> None:
+    def copy_to_param(
+        self, context: str, plan: Plan, name: str, buffer: DeviceBuffer, handle: int
+    ) -> None:
+        """Copy a buffer's numbers into the buffer of a param. Errors  those of
+        `input_placement`.
+        """
+        with self._lock:
+            source = self.input_placement(context, plan, name, buffer).span
+            self._port.submit([BufferCopy(source, handle)] if source.nbytes else [])
+
+    def free(self, buffer: WebGpuDeviceBuffer) -> None:
         """Free a buffer; commands that are submitted still complete."""
-        if isinstance(buffer, WebGpuDeviceBuffer) and buffer.parent is None:
+        if buffer.parent is None:
             with self._lock:
-                while buffer.owned_handles:
-                    buffer.port.destroy(buffer.owned_handles.pop())
+                free_handles(self._port, buffer.owned_handles)
 
     def part(
-        self, context: str, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
+        self, buffer: WebGpuDeviceBuffer, first: int, shape: tuple[int, ...]
     ) -> WebGpuDeviceBuffer:
         """Return a part of a buffer's numbers in place. Errors  GraphError unless it
         begins at a whole word.
         """
+        context = f"take a part of an array on {self._engine.name}"
         own_buffer = self.require_usable(context, buffer)
         width = element_nbytes(demoted_dtype(as_dtype(own_buffer.dtype)))
         if first * width % 4:
@@ -219,7 +246,7 @@ class WebGpuArrayStore:
         )
         span = BufferRange(span.handle, span.offset + first * width, size)
         placement = BufferPlacement(span, available_bytes - first * width)
-        args = shape, own_buffer.dtype, self._port, placement, own_buffer.owned_handles
+        args = shape, own_buffer.dtype, placement, own_buffer.owned_handles
         return WebGpuDeviceBuffer(
             own_buffer.engine,
             *args,

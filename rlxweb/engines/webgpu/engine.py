@@ -24,7 +24,7 @@ from rlxweb.engines.protocol import (
     EngineIdentity,
     Feeds,
     Program,
-    released_error,
+    closed_error,
     require_own_program,
 )
 from rlxweb.engines.timed_run_result import TimedRun
@@ -32,12 +32,10 @@ from rlxweb.engines.webgpu.buffers import (
     ParamBuffers,
     free_handles,
     free_when_collected,
-    stored_bytes,
     write_buffer,
 )
 from rlxweb.engines.webgpu.device_arrays import (
     WebGpuArrayStore,
-    WebGpuDeviceBuffer,
     copies_into,
 )
 from rlxweb.engines.webgpu.dtype_demotion import DEMOTED_DTYPES, demote_input
@@ -51,13 +49,11 @@ from rlxweb.engines.webgpu.latency_probes import WebGpuLatencyProbes
 from rlxweb.engines.webgpu.overlapped_runs import OverlappedRuns
 from rlxweb.engines.webgpu.pipeline_cache import PipelineCache, TrustLevel
 from rlxweb.engines.webgpu.program import (
-    OutputLocation,
     ReadbackLayout,
     WebGpuProgram,
-    WebGpuProgramBuilder,
     check_index_fault,
-    param_type,
 )
+from rlxweb.engines.webgpu.program_builder import WebGpuProgramBuilder
 from rlxweb.engines.webgpu.timed_run import time_program
 from rlxweb.engines.webgpu.warm_up import PipelineWarmUp
 from rlxweb.gpu.coroutine_runner import can_wait
@@ -126,10 +122,10 @@ class WebGpuEngine(Engine):
             pipeline_cache.builders,
         )
         self.is_closed = False
-        # Buffers of programs that were dropped without `release`. The collector may
+        # Buffers of programs that were dropped without `close`. The collector may
         # run at any moment, so it only notes them; they are freed at the next call.
         self._dropped_handles: deque[list[int]] = deque()
-        self._arrays = WebGpuArrayStore(self, port, self.limits, self._dropped_handles)
+        self.arrays = WebGpuArrayStore(self, port, self.limits, self._dropped_handles)
         self._unawaited_runs = 0
 
     @property
@@ -161,7 +157,7 @@ class WebGpuEngine(Engine):
         self, plan: Plan, params: ParamBuffers | None = None
     ) -> WebGpuProgram:
         self._check_open("prepare a plan")
-        self._free_dropped()
+        self.free_dropped()
         self.pipelines.trim()
         get_pipeline = self.pipelines.get
         if params is None:
@@ -196,34 +192,17 @@ class WebGpuEngine(Engine):
         is_checked = plan.demoted_inputs.keys() & plan.graph.named("param").keys()
         return await self.prepare(plan, None if is_checked else other_program.params)
 
-    def _free_dropped(self) -> None:
+    def free_dropped(self) -> None:
+        """Free the buffers of programs and arrays that nobody refers to any more."""
         while self._dropped_handles:
             free_handles(self.port, self._dropped_handles.popleft())
-
-    async def set_param(self, program: Program, name: str, value: Array) -> None:
-        program = require_own_program(self, WebGpuProgram, program)
-        context = f"set param '{name}'"
-        async with program.lock:
-            self._check_usable(context, program)
-            handle = program.params.handles.get(name)
-            if handle is not None:  # else it is of no type of ours and never read
-                write_buffer(self.port, handle, demote_input(program.plan, name, value))
-
-    async def get_param(self, program: Program, name: str) -> Array:
-        program = require_own_program(self, WebGpuProgram, program)
-        context, tensor_type = f"get param '{name}'", param_type(program, name)
-        async with program.lock:
-            self._check_usable(context, program)
-            handle = program.params.handles[name]
-            raw = await self.port.read(handle, 0, stored_bytes(tensor_type))
-        return OutputLocation(0, tensor_type).decode(raw)
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
         program = require_own_program(self, WebGpuProgram, program)
         context = f"run '{program.plan.graph.name}' on {self.name}"
         async with program.lock:
-            self._check_usable(context, program)
-            self._free_dropped()
+            self.check_usable(context, program)
+            self.free_dropped()
             self._write_inputs(program, feeds)
             self.port.submit(program.commands)
             return await self._read_outputs(context, program, program.readback_handle)
@@ -233,8 +212,8 @@ class WebGpuEngine(Engine):
         context = f"profile '{program.plan.graph.name}' on {self.name}"
 
         async with program.lock:
-            self._check_usable(context, program)
-            self._free_dropped()
+            self.check_usable(context, program)
+            self.free_dropped()
             read_outputs = partial(
                 self._read_outputs, context, program, program.readback_handle
             )
@@ -274,8 +253,8 @@ class WebGpuEngine(Engine):
         program = require_own_program(self, WebGpuProgram, program)
         context = f"run '{program.plan.graph.name}' on {self.name}"
         async with program.lock:
-            self._check_usable(context, program)
-            self._free_dropped()
+            self.check_usable(context, program)
+            self.free_dropped()
             owned: list[int] = []
             read_outputs = partial(self._read_outputs, context, program)
             batches = OverlappedRuns(
@@ -299,11 +278,11 @@ class WebGpuEngine(Engine):
         program = require_own_program(self, WebGpuProgram, program)
         context = f"run '{program.plan.graph.name}' on {self.name}"
         async with program.lock:
-            self._check_usable(context, program)
-            self._free_dropped()
+            self.check_usable(context, program)
+            self.free_dropped()
             types = [location.type for location in program.outputs]
             value_ranges = program.plan.demoted_outputs or (None,) * len(types)
-            with self._arrays.freeing_lock:
+            with self.arrays.freeing_lock:
                 input_copies, bound = self._prepare_inputs(context, program, feeds)
                 outputs = list(zip(types, bound.output_ranges, keep, strict=True))
                 returned_outputs = [
@@ -313,7 +292,7 @@ class WebGpuEngine(Engine):
                 ]
                 layout = ReadbackLayout.pack(returned_outputs, program.fault_handle)
                 kept_buffers = [
-                    self._arrays.allocate(k, value_range) if stays else None
+                    self.arrays.allocate(k, value_range) if stays else None
                     for (k, _, stays), value_range in zip(
                         outputs, value_ranges, strict=True
                     )
@@ -342,7 +321,7 @@ class WebGpuEngine(Engine):
         for name, handle in program.input_handles.items():
             value = feeds[name]
             if isinstance(value, DeviceBuffer):
-                placements[handle] = self._arrays.input_placement(
+                placements[handle] = self.arrays.input_placement(
                     context, program.plan, name, value
                 )
             else:
@@ -364,9 +343,9 @@ class WebGpuEngine(Engine):
         program = require_own_program(self, WebGpuProgram, program)
         context = f"repeat '{program.plan.graph.name}' on {self.name}"
         async with program.lock:
-            self._check_usable(context, program)
-            self._free_dropped()
-            with self._arrays.freeing_lock:
+            self.check_usable(context, program)
+            self.free_dropped()
+            with self.arrays.freeing_lock:
                 input_copies, bound = self._prepare_inputs(context, program, feeds)
                 self.port.submit(*filter(None, (input_copies,)))
                 # A few a submission: the device works while the next are encoded.
@@ -380,58 +359,24 @@ class WebGpuEngine(Engine):
                         self.port.submit([BufferCopy(word, program.readback_handle)])
             await self.port.read(program.readback_handle, 0, 4)
 
-    async def set_param_resident(
-        self, program: Program, name: str, value: DeviceBuffer
-    ) -> None:
-        program = require_own_program(self, WebGpuProgram, program)
-        context = f"set param '{name}'"
-        async with program.lock:
-            self._check_usable(context, program)
-            with self._arrays.freeing_lock:
-                handle = program.params.handles[name]
-                source = self._arrays.input_placement(
-                    context, program.plan, name, value
-                ).span
-                self.port.submit([BufferCopy(source, handle)] if source.nbytes else [])
-
-    def holds(self, buffer: DeviceBuffer) -> bool:
-        return isinstance(buffer, WebGpuDeviceBuffer) and buffer.port is self.port
-
-    async def put(self, array: Array) -> WebGpuDeviceBuffer:
+    async def put(self, array: Array) -> DeviceBuffer:
         self._check_open(f"put an array on {self.name}")
-        self._free_dropped()
-        return self._arrays.put(array)
+        self.free_dropped()
+        return self.arrays.put(array)
 
     async def get(self, buffer: DeviceBuffer) -> Array:
         context = f"get an array from {self.name}"
         self._check_open(context)
-        return await self._arrays.get(context, buffer)
+        return await self.arrays.get(context, buffer)
 
-    async def free(self, buffer: DeviceBuffer) -> None:
+    def free_program(self, program: WebGpuProgram) -> None:
+        """Free the buffers of a closed program."""
         if not self.is_closed:
-            self._arrays.free(buffer)
-            self._free_dropped()
-
-    async def part(
-        self, buffer: DeviceBuffer, first: int, shape: tuple[int, ...]
-    ) -> WebGpuDeviceBuffer:
-        context = f"take a part of an array on {self.name}"
-        return self._arrays.part(context, buffer, first, shape)
-
-    def lend(self, buffer: DeviceBuffer, copy: bool = False) -> None:
-        return None
-
-    async def release(self, program: Program) -> None:
-        own_program = require_own_program(self, WebGpuProgram, program)
-        async with own_program.lock:
-            own_program.params.user_count -= not own_program.is_released
-            own_program.is_released = True
-            if not self.is_closed:
-                free_handles(self.port, own_program.owned_handles)
-                if not own_program.params.user_count:
-                    free_handles(self.port, own_program.params.owned_handles)
-                self._programs.discard(own_program)
-                self._free_dropped()
+            free_handles(self.port, program.owned_handles)
+            if not program.params.user_count:
+                free_handles(self.port, program.params.owned_handles)
+            self._programs.discard(program)
+            self.free_dropped()
 
     async def close(self) -> None:
         if not self.is_closed:
@@ -475,7 +420,8 @@ class WebGpuEngine(Engine):
         if self.is_closed:
             raise SessionClosed(context, f"{self.name} was closed")
 
-    def _check_usable(self, context: str, program: WebGpuProgram) -> None:
-        if program.is_released:
-            raise released_error(context)
+    def check_usable(self, context: str, program: WebGpuProgram) -> None:
+        """Check that a program can be used. Errors  SessionClosed, DeviceLost."""
+        if program.is_closed:
+            raise closed_error(context)
         self._check_open(context)

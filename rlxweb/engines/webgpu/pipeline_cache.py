@@ -19,7 +19,8 @@ from rlxweb.core.lru_cache import LruCache
 from rlxweb.gpu.port_protocol import BindingAccess, GpuPort
 
 if TYPE_CHECKING:
-    from rlxweb.engines.webgpu.program import WebGpuProgram, WebGpuProgramBuilder
+    from rlxweb.engines.webgpu.program import WebGpuProgram
+    from rlxweb.engines.webgpu.program_builder import WebGpuProgramBuilder
 
 TrustLevel = Literal["none", "proven", "all"]
 MAX_PIPELINES = 256

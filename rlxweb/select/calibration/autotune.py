@@ -155,7 +155,7 @@ class _AutotuneRun:
         table_id = KernelTable(load_kernels("wgsl")).id
         x = np.random.default_rng(0).standard_normal(size, np.float32)
         device_input = run_blocking(self.engine.put(x))
-        self.stack.callback(lambda: run_blocking(self.engine.free(device_input)))
+        self.stack.callback(device_input.free)
         expected_ends = [self._expected_rows(x, is_last) for is_last in (False, True)]
         run_functions, repeats = {}, {}
         for candidate in candidates:
@@ -202,23 +202,21 @@ class _AutotuneRun:
         """
         engine = self.engine.with_variant("" if candidate == self.op else candidate)
         program = run_blocking(engine.prepare(compile_graph(self.graph, engine.target)))
-        self.stack.callback(lambda: run_blocking(engine.release(program)))
+        self.stack.callback(lambda: run_blocking(program.close()))
         (out,) = run_blocking(engine.run_resident(program, {"x": device_input}, [True]))
         assert isinstance(out, DeviceBuffer)
         dtype = self.graph.node(self.graph.outputs[0]).type.dtype
         for expected, offset in zip(
             expected_ends, (0, prod(out.shape) - expected_ends[1].size), strict=True
         ):
-            actual = run_blocking(
-                engine.get(run_blocking(engine.part(out, offset, expected.shape)))
-            )
+            actual = run_blocking(engine.get(out.part(offset, expected.shape)))
             tolerance = registry.get(self.op).tolerance
             reason = compare_to_reference(
                 np.asarray(actual), expected, dtype, tolerance
             ).reason
             if reason:
                 raise DeviceError(f"autotune {candidate}", reason)
-        run_blocking(engine.free(out))
+        out.free()
         return lambda repeats: run_blocking(
             engine.repeat(program, {"x": device_input}, repeats)
         )

@@ -84,8 +84,8 @@ class CalibrationProgram:
 
     def set_param(self, name: str, value: Array) -> None:
         """Set a parameter of the compiled graph."""
-        backend, program = self._compiled
-        run_blocking(backend.set_param(program, name, value))
+        _, program = self._compiled
+        run_blocking(program.set_param(name, value))
 
     def run(self, feeds: Mapping[str, Array] | None = None) -> None:
         """Run and wait; the last result comes back to the host, the others stay on the
@@ -102,8 +102,8 @@ class CalibrationProgram:
     def close(self) -> None:
         """Release the program if it was compiled."""
         if "_compiled" in vars(self):
-            backend, program = self._compiled
-            run_blocking(backend.release(program))
+            _, program = self._compiled
+            run_blocking(program.close())
 
 
 def probe_job(

@@ -44,14 +44,12 @@ async def run_on_backend(gpu_backend: Any, graph: Any, feeds: Any) -> list[Any]:
     program = await gpu_backend.prepare(compile_graph(graph, gpu_backend.target))
     try:
         for name, node in graph.named("param").items():
-            await gpu_backend.set_param(
-                program, name, validate_array("param", node, feeds[name])
-            )
+            await program.set_param(name, validate_array("param", node, feeds[name]))
         inputs = {n: np.ascontiguousarray(feeds[n]) for n in graph.named("input")}
         results: list[Any] = await gpu_backend.run(program, inputs)
         return results
     finally:
-        await gpu_backend.release(program)
+        await program.close()
 
 
 async def special_values() -> str:

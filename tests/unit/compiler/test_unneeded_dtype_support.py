@@ -105,7 +105,7 @@ def test_unread_inputs_and_params_may_have_any_dtype(
     backend = engine(adapter, optimise=optimise).backend
     plan = compile_graph(graph, backend.target, optimise=optimise)
     program = run_blocking(backend.prepare(plan))
-    run_blocking(backend.set_param(program, "w", np.ones(2)))
+    run_blocking(program.set_param("w", np.ones(2)))
     feeds = {"x": X, "y": np.ones(3)}
     np.testing.assert_array_equal(run_blocking(backend.run(program, feeds))[0], X * 2)
 

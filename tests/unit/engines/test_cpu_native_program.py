@@ -60,7 +60,7 @@ class PreparedCpuGraph:
 
     def set_param(self, name: str, value: Array) -> None:
         self.params[name] = value
-        run_blocking(self.backend.set_param(self.program, name, value))
+        run_blocking(self.program.set_param(name, value))
 
     def run(self, **feeds: Array) -> list[Array]:
         return run_blocking(self.backend.run(self.program, feeds))

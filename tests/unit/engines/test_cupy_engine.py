@@ -192,7 +192,7 @@ def test_all_work_is_in_the_engine_stream(cupy: Any) -> None:
     backend._kernel = lambda *text, **options: record_streams(
         streams, make_kernel(*text, **options)
     )
-    for name in ("_to_device", "_copy_to_host", "_copy_array", "_from_dlpack"):
+    for name in ("_to_device", "copy_to_host", "copy_array", "_from_dlpack"):
         setattr(backend, name, record_streams(streams, getattr(backend, name)))
     graph = Graph("chain")
     graph.set_outputs([graph.exp(graph.input("x", 4) * 2.0)])
@@ -209,7 +209,7 @@ def test_all_work_is_in_the_engine_stream(cupy: Any) -> None:
         assert backend._stream.wait_count == 0
         imported = run_blocking(backend.take(x))
         assert backend._stream.wait_count == 1
-        np.testing.assert_array_equal(backend.lend(imported, copy=True), x)
+        np.testing.assert_array_equal(imported.lend(copy=True), x)
         assert backend._stream.wait_count == 2
         run_blocking(backend.run(program, {"x": x}))
     assert streams == {backend._stream}

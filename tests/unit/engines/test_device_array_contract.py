@@ -23,7 +23,16 @@ from rlxweb.core.errors import (
     GraphError,
 )
 from rlxweb.engines.cpu import CpuEngine
-from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, EngineIdentity, Program
+from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.protocol import (
+    Array,
+    DeviceBuffer,
+    Engine,
+    EngineIdentity,
+    HostProgram,
+    Program,
+    require_own_program,
+)
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -43,25 +52,18 @@ ONES = np.ones((4, 3), np.float32)
 
 
 class HostOnlyEngine(Engine):
-    """Engine without device-array support: wrapped NumPy."""
+    """Engine without device-array support: the references in NumPy."""
 
     identity = EngineIdentity("plain")
     target = CpuEngine.target
 
-    def __init__(self) -> None:
-        self.inner = CpuEngine()
-
     async def prepare(self, plan: Any) -> Program:
-        return await self.inner.prepare(plan)
-
-    async def set_param(self, program: Program, name: str, value: Array) -> None:
-        await self.inner.set_param(program, name, value)
+        return HostProgram(plan, self)
 
     async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        return await self.inner.run(program, feeds)
-
-    async def release(self, program: Program) -> None:
-        await self.inner.release(program)
+        own = require_own_program(self, HostProgram, program)
+        outputs = evaluate(own.plan.graph, {**feeds, **own.params})
+        return [np.array(output) for output in outputs]
 
 
 def fake_webgpu_backend(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
@@ -108,7 +110,7 @@ def engine(request: pytest.FixtureRequest) -> Any:
 def prepare_with_ones(engine: Any) -> Any:
     """Prepare `scaled` with a param of ones."""
     program = prepare_graph(engine, scaled_graph())
-    run_blocking(engine.set_param(program, "w", ONES))
+    run_blocking(program.set_param("w", ONES))
     return program
 
 
@@ -145,8 +147,8 @@ def test_put_and_get_round_trip(kind: str, array: Any) -> None:
         want.shape,
         want.dtype,
     )
-    assert engine.holds(device_array)
-    run_blocking(engine.free(device_array))
+    assert device_array.is_usable_by(engine)
+    device_array.free()
 
 
 def test_strided_array_keeps_its_order(engine: Any) -> None:
@@ -174,9 +176,9 @@ def test_run_accepts_and_returns_device_arrays(engine: Any) -> None:
 def test_param_from_device_array(engine: Any) -> None:
     """The device array stays unchanged, whatever the param becomes."""
     program, w = prepare_graph(engine, scaled_graph()), run_blocking(engine.put(X))
-    run_blocking(engine.set_param_resident(program, "w", w))
+    run_blocking(program.set_param("w", w))
     np.testing.assert_array_equal(run_blocking(engine.run(program, {"x": X}))[0], X * 3)
-    run_blocking(engine.set_param(program, "w", ONES))
+    run_blocking(program.set_param("w", ONES))
     np.testing.assert_array_equal(run_blocking(engine.get(w)), X)
 
 
@@ -213,8 +215,8 @@ def test_part_shares_memory(engine: Any) -> None:
     whole.
     """
     whole = run_blocking(engine.put(X))
-    part = run_blocking(engine.part(whole, 3, (2, 3)))
-    flat = run_blocking(engine.part(part, 3, (3,)))
+    part = whole.part(3, (2, 3))
+    flat = part.part(3, (3,))
     del whole
     gc.collect()
     np.testing.assert_array_equal(run_blocking(engine.get(part)), X[1:3])
@@ -230,11 +232,10 @@ def test_array_of_another_engine_is_refused(engine: Any) -> None:
     )
     foreign_array = run_blocking(other.put(X))
     program = prepare_with_ones(engine)
-    assert not engine.holds(foreign_array)
+    assert not foreign_array.is_usable_by(engine)
     for verb in (
         lambda: engine.get(foreign_array),
-        lambda: engine.part(foreign_array, 0, (1,)),
-        lambda: engine.set_param_resident(program, "w", foreign_array),
+        lambda: program.set_param("w", foreign_array),
         lambda: engine.run_resident(program, {"x": foreign_array}, [True]),
     ):
         message = re.escape(f"to {engine.name}: the array is on {other.name}; ")
@@ -270,13 +271,11 @@ def test_host_memory_array_is_read_only(kind: str) -> None:
     with pytest.raises(ValueError, match="read-only"):
         got[0] = 1
     shared = (
-        np.from_dlpack(engine.lend(device_array))
-        if kind == "cpu"
-        else engine.lend(device_array)
+        np.from_dlpack(device_array.lend()) if kind == "cpu" else device_array.lend()
     )
     with pytest.raises(ValueError, match="read-only"):
         shared[0] = 1
-    copy = engine.lend(device_array, copy=True)
+    copy = device_array.lend(copy=True)
     copy[...] = 9
     np.testing.assert_array_equal(run_blocking(engine.get(device_array)), X)
 
@@ -339,7 +338,7 @@ def test_state_stays_on_device_for_many_runs(native_backend: WebGpuEngine) -> No
     """A running average stays right over 200 runs, and no buffers pile up."""
     program = prepare_graph(native_backend, running_average_graph())
     want = np.zeros((5, 7), np.float32)
-    run_blocking(native_backend.set_param(program, "mean", want))
+    run_blocking(program.set_param("mean", want))
     xs = np.random.default_rng(1).random((8, 5, 7)).astype(np.float32)
     inputs = [run_blocking(native_backend.put(x)) for x in xs]
     live_count = 0
@@ -347,7 +346,7 @@ def test_state_stays_on_device_for_many_runs(native_backend: WebGpuEngine) -> No
         mean, above = run_blocking(
             native_backend.run_resident(program, {"x": inputs[step % 8]}, [True] * 2)
         )
-        run_blocking(native_backend.set_param_resident(program, "mean", mean))
+        run_blocking(program.set_param("mean", mean))
         want = want * np.float32(0.75) + xs[step % 8] * np.float32(0.25)
         live_count = live_count or len(native_backend.port.live_handles)
     gc.collect()
@@ -357,7 +356,7 @@ def test_state_stays_on_device_for_many_runs(native_backend: WebGpuEngine) -> No
         run_blocking(native_backend.get(mean)) > 0.5,
     )
     assert len(native_backend.port.live_handles) <= live_count + 4
-    run_blocking(native_backend.release(program))
+    run_blocking(program.close())
 
 
 @pytest.mark.requires_wgpu
@@ -386,4 +385,4 @@ def test_every_dtype_round_trips(
         np.testing.assert_array_equal(
             run_blocking(native_backend.get(alike)), np.ones(shape, bool)
         )
-        run_blocking(native_backend.release(program))
+        run_blocking(program.close())

@@ -241,7 +241,7 @@ def test_results_share_no_memory() -> None:
     program = run_blocking(
         engine.backend.prepare(compile_graph(graph, engine.backend.target))
     )
-    run_blocking(engine.backend.set_param(program, "w", x * 5))
+    run_blocking(program.set_param("w", x * 5))
     first = run_blocking(engine.backend.run(program, {"x": x}))
     copies = [out.copy() for out in first]
     for out in first:
@@ -260,7 +260,7 @@ def test_params_and_constants_stay_on_the_device() -> None:
     plan = compile_graph(leaf_outputs_graph(), engine.backend.target)
     program = run_blocking(engine.backend.prepare(plan))
     param = np.ones((2, 3), np.float32)
-    run_blocking(engine.backend.set_param(program, "w", param))
+    run_blocking(program.set_param("w", param))
     param[...] = 7  # the caller's again
     uploads_before = len(traffic.uploads)
     for _ in range(3):

@@ -53,7 +53,7 @@ def fake_port_backend(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
 def prepare_with_ones(backend: WebGpuEngine) -> Any:
     """Return the program of `scaled` with a param of ones, so that it adds 1."""
     prepared_program = prepare_graph(backend, scaled_graph())
-    run_blocking(backend.set_param(prepared_program, "w", np.ones((4, 3), np.float32)))
+    run_blocking(prepared_program.set_param("w", np.ones((4, 3), np.float32)))
     return prepared_program
 
 
@@ -109,8 +109,8 @@ def test_release_frees_the_buffers_and_keeps_the_pipelines(
     backend: WebGpuEngine, program: Any
 ) -> None:
     """Releasing, once or twice, frees the buffers; the pipelines stay live."""
-    run_blocking(backend.release(program))
-    run_blocking(backend.release(program))
+    run_blocking(program.close())
+    run_blocking(program.close())
     assert backend.port.live_handles == set(backend.pipelines.handles())
 
 
@@ -132,11 +132,11 @@ def test_close_frees_everything_and_ends_use(
     run_blocking(backend.close())
     run_blocking(backend.close())
     assert not backend.port.live_handles
-    run_blocking(backend.release(program))
+    run_blocking(program.close())
     for call in (
         lambda: run_program(backend, program, x=X),
         lambda: prepare_graph(backend, scaled_graph()),
-        lambda: run_blocking(backend.set_param(program, "w", X)),
+        lambda: run_blocking(program.set_param("w", X)),
     ):
         with pytest.raises(SessionClosed, match="was closed"):
             call()
@@ -152,7 +152,7 @@ def test_a_failed_prepare_leaves_nothing(buffer_index: int) -> None:
     except OutOfMemory:
         assert backend.port.live_handles == set(backend.pipelines.handles())
         program = run_blocking(backend.prepare(plan))
-    run_blocking(backend.set_param(program, "w", np.ones((4, 3), np.float32)))
+    run_blocking(program.set_param("w", np.ones((4, 3), np.float32)))
     np.testing.assert_array_equal(run_program(backend, program, x=X)[0], X * 2 + 1)
 
 
@@ -198,7 +198,7 @@ def test_a_program_is_released_when_its_run_is_over() -> None:
     threads = start_threads(
         [
             lambda: results.append(run_program(backend, program, x=X)),
-            lambda: running.wait(WAIT_S) and run_blocking(backend.release(program)),
+            lambda: running.wait(WAIT_S) and run_blocking(program.close()),
         ]
     )
     assert running.wait(WAIT_S)

@@ -139,7 +139,7 @@ def test_an_array_that_cannot_be_bound_is_copied(
     program = prepare_with_ones(engine)
     whole = run_blocking(engine.put(np.tile(X, (20, 1))))
     for offset, copies in ((0, 0), (3, 1), (64, 0), (228, 1)):
-        part = run_blocking(engine.part(whole, offset, (4, 3)))
+        part = whole.part(offset, (4, 3))
         (back,) = run_keeping(engine, program, part, False)
         want = np.tile(X, (20, 1)).reshape(-1)[offset : offset + 12].reshape(4, 3)
         np.testing.assert_array_equal(back, want * 2 + 1)
@@ -199,7 +199,7 @@ def test_bound_array_can_be_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = run_blocking(engine.put(X)), run_blocking(engine.put(X))
     for array in (first, second):
         run_keeping(engine, program, array, False)
-    run_blocking(engine.free(first))
+    first.free()
     with pytest.raises(SessionClosed, match="the array was closed"):
         run_keeping(engine, program, first, False)
     del array, second
@@ -224,7 +224,7 @@ def test_array_may_be_two_inputs_and_an_output(
         engine.run_resident(program, {"x": array, "y": array}, [True, False, True])
     )
     assert count_input_copies(engine, program) == 0
-    run_blocking(engine.free(array))
+    array.free()
     np.testing.assert_array_equal(run_blocking(engine.get(outs[0])), X)
     np.testing.assert_array_equal(outs[1], X.reshape(-1))
 
@@ -254,7 +254,7 @@ def test_unawaited_runs_do_not_pile_up() -> None:
     engine = fake_webgpu_backend()
     program, port = prepare_with_ones(engine), fake_port(engine)
     array = run_blocking(engine.put(0 * X))
-    run_blocking(engine.set_param(program, "w", 0 * X))
+    run_blocking(program.set_param("w", 0 * X))
     port.calls.clear()
     for _ in range(2 * MAX_UNAWAITED_RUNS):
         (array,) = run_keeping(engine, program, array)
@@ -268,17 +268,17 @@ def test_buffer_is_freed_with_its_last_reference() -> None:
     program, port = prepare_with_ones(engine), fake_port(engine)
     before = len(port.live_handles)
     array = run_blocking(engine.put(X))
-    part = run_blocking(engine.part(array, 0, (3,)))
+    part = array.part(0, (3,))
     assert len(port.live_handles) == before + 1
     del array
     gc.collect()
     (other_array,) = run_keeping(engine, program, X)
     assert len(port.live_handles) == before + 2
     np.testing.assert_array_equal(run_blocking(engine.get(part)), X[0])
-    run_blocking(engine.free(part))  # a part frees nothing
+    part.free()  # a part frees nothing
     assert len(port.live_handles) == before + 2
-    run_blocking(engine.free(other_array))
-    run_blocking(engine.free(other_array))
+    other_array.free()
+    other_array.free()
     assert len(port.live_handles) == before + 1
     del part
     gc.collect()
@@ -297,12 +297,12 @@ def test_results_outlive_their_program() -> None:
     engine = fake_webgpu_backend()
     program = prepare_with_ones(engine)
     (out,) = run_keeping(engine, program, X)
-    run_blocking(engine.release(program))
+    run_blocking(program.close())
     np.testing.assert_array_equal(run_blocking(engine.get(out)), X * 2 + 1)
     with pytest.raises(SessionClosed, match="compiled graph was closed"):
         run_keeping(engine, program, X)
     with pytest.raises(SessionClosed, match="compiled graph was closed"):
-        run_blocking(engine.set_param_resident(program, "w", out))
+        run_blocking(program.set_param("w", out))
 
 
 def test_bad_index_is_refused_for_kept_results() -> None:
@@ -338,13 +338,16 @@ def test_arrays_are_lost_with_their_device() -> None:
     program, array = prepare_with_ones(engine), run_blocking(engine.put(X))
     with pytest.raises(DeviceLost, match="asked to go"):
         run_keeping(engine, program, array)
-    for verb in (lambda: engine.get(array), lambda: engine.part(array, 0, (3,))):
+    for verb in (
+        lambda: run_blocking(engine.get(array)),
+        lambda: array.part(0, (3,)),
+    ):
         with pytest.raises(DeviceLost, match="lost with its device, fake") as caught:
-            run_blocking(verb())
+            verb()
         assert caught.value.hint == "upload the array again"
-    run_blocking(engine.free(array))
+    array.free()
     run_blocking(engine.close())
-    run_blocking(engine.free(array))
+    array.free()
     with pytest.raises(DeviceLost):
         run_blocking(engine.put(X))
 
@@ -381,7 +384,7 @@ def test_stricter_limits_are_the_same_device() -> None:
     engine = fake_webgpu_backend()
     limited = engine.limited(Limits())
     array = run_blocking(engine.put(X))
-    assert limited.holds(array)
+    assert array.is_usable_by(limited)
     np.testing.assert_array_equal(run_blocking(limited.get(array)), X)
 
 
@@ -398,7 +401,7 @@ def test_freeing_an_array_in_use_never_crashes() -> None:
             np.testing.assert_array_equal(run_blocking(engine.get(out)), X * 2 + 1)
         except SessionClosed:
             pass
-        run_blocking(engine.free(array))
+        array.free()
 
     run_concurrently([work] * 6)
     with pytest.raises(SessionClosed, match="was closed"):

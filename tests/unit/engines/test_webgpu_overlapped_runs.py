@@ -43,7 +43,7 @@ def open_scaled(
     )
     backend = WebGpuEngine(port, overlaps_runs=overlaps)
     program = prepare_graph(backend, scaled_graph(SHAPE))
-    run_blocking(backend.set_param(program, "w", np.ones(SHAPE, np.float32)))
+    run_blocking(program.set_param("w", np.ones(SHAPE, np.float32)))
     port.calls.clear()
     return port, backend, program
 

@@ -172,7 +172,7 @@ def test_backends_of_one_port_share_pipelines(port: FakePort) -> None:
     backend, graph = WebGpuEngine(port), scaled_graph()
     for _ in range(20):
         for other in (backend.with_variant(""), backend.limited(tiny_limits())):
-            run_blocking(other.release(prepare_graph(other, graph)))
+            run_blocking(prepare_graph(other, graph).close())
     assert port.created_counts["pipelines"] == len(port.pipelines)
     assert len(port.pipelines) <= 2
 
@@ -187,8 +187,8 @@ def test_no_backend_frees_pipelines_of_another(port: FakePort) -> None:
     for k in range(3):
         graph = Graph("another")
         graph.set_outputs([graph.input("x", 4) * 2.0 ** (k + 2)])
-        run_blocking(other.release(prepare_graph(other, graph)))
-    run_blocking(other.release(prepare_graph(other, scaled_graph((3, 5)))))
+        run_blocking(prepare_graph(other, graph).close())
+    run_blocking(prepare_graph(other, scaled_graph((3, 5))).close())
     assert program.pipelines <= port.live_handles
     assert len(table) <= 2 + len(program.pipelines)
 

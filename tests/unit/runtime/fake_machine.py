@@ -18,21 +18,23 @@ from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Array, Engine, EngineIdentity, Program
+from rlxweb.engines.protocol import Array, Engine, EngineIdentity, HostProgram, Program
 from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.device_loss_retry import DEVICE_LOST
-from tests.numpy_test_engine import NumpyTestEngine, PreparedNumpyPlan
+from tests.numpy_test_engine import NumpyTestEngine
 
 X = {"x": np.array([1, 2], np.float32)}
 THREE_DEVICES = (Device.CPU, Device.VULKAN, Device.OPENGL)
 
 
-@dataclass(eq=False)
-class FakeProgram(PreparedNumpyPlan):
+class FakeProgram(HostProgram):
     """Prepared program; `runs` counts the runs that started."""
 
-    runs: int = 0
-    closed: bool = False
+    runs = 0
+    closed = False
+
+    async def close(self) -> None:
+        self.closed = True
 
 
 class FakeEngine(NumpyTestEngine):
@@ -68,9 +70,6 @@ class FakeEngine(NumpyTestEngine):
         self.raise_error(self.machine.next_run_errors.pop(self.device, None))
         self.raise_error(self.machine.run_errors.get(self.device))
         return await super().run(program, feeds)
-
-    async def release(self, program: Any) -> None:
-        program.closed = True
 
 
 @dataclass

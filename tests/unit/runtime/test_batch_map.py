@@ -110,7 +110,7 @@ def test_map_on_adapter(adapter: AdapterRequest, overlaps: bool) -> None:
         program = run_blocking(
             engine.prepare(compile_graph(scaled_graph(), engine.target))
         )
-        run_blocking(engine.set_param(program, "w", np.full(SHAPE, 2, np.float32)))
+        run_blocking(program.set_param("w", np.full(SHAPE, 2, np.float32)))
         outputs: list[list[Any]] = []
         run_blocking(engine.run_each(program, make_batches(6), outputs.append))
         check_outputs(outputs, 6)

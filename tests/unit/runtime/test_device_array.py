@@ -358,7 +358,7 @@ def test_stricter_limits_use_the_same_device() -> None:
     (mean, _) = compiled_graph.run({"x": compiled_graph.put(X)}, keep=True)
     np.testing.assert_array_equal(mean.numpy(), X)
     backend = pool.backend("vulkan")
-    assert backend.holds(mean._buffer)
+    assert mean._buffer.is_usable_by(backend)
 
 
 OUTLIVING_ARRAYS_SCRIPT = """

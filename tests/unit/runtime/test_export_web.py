@@ -130,7 +130,7 @@ def test_invalid_exports_are_rejected(tmp_path: Path) -> None:
         compiled.export_web(tmp_path / "out")
     engine = MinimalEngine()
     with pytest.raises(Unsupported, match="cannot return params"):
-        run_blocking(engine.get_param(prepare_doubling_program(engine), "w"))
+        run_blocking(prepare_doubling_program(engine).get_param("w"))
 
 
 def test_rounding_dependent_outputs_are_not_compared(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def profile_on_engine(
     try:
         return run_blocking(profile_program(engine, program, feeds, CPU_PLACE, repeats))
     finally:
-        run_blocking(engine.release(program))
+        run_blocking(program.close())
 
 
 def test_engine_without_steps_is_timed_as_a_whole() -> None:
@@ -174,7 +174,7 @@ def test_steps_are_timed_by_waiting_without_timestamps() -> None:
     x, w = np.arange(12, dtype=np.float32).reshape(4, 3), np.ones((4, 3), np.float32)
     engine = WebGpuEngine(port)
     program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
-    run_blocking(engine.set_param(program, "w", w))
+    run_blocking(program.set_param("w", w))
     profile = run_blocking(profile_program(engine, program, {"x": x}, CPU_PLACE, 2))
     assert profile.how == "one step at a time"
     np.testing.assert_array_equal(profile.outputs[0], 2 * x + 1)
@@ -189,7 +189,7 @@ def test_lost_device_raises() -> None:
     engine = WebGpuEngine(port)
     program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
     ones = np.ones((4, 3), np.float32)
-    run_blocking(engine.set_param(program, "w", ones))
+    run_blocking(program.set_param("w", ones))
     with pytest.raises(DeviceLost):
         run_blocking(profile_program(engine, program, {"x": ones}, CPU_PLACE, 1))
 

@@ -300,7 +300,7 @@ def test_failed_automatic_choice_falls_back_to_cpu(
         raise Unsupported("open", "it will not")
 
     monkeypatch.setattr("rlxweb.runtime.session.choose_place_async", pick_vulkan)
-    monkeypatch.setattr(Session, "_open_backend", refuse_vulkan)
+    monkeypatch.setattr(Session, "_open_engine", refuse_vulkan)
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (2,)))])
     compiled = Session("auto").compile(graph)

@@ -311,4 +311,4 @@ def test_variant_is_forced_by_name(lavapipe: WebGpuEngine) -> None:
     assert chosen_variant(plain) == "fft"
     plan = compile_graph(single_op_graph("fft"), plain.target)
     program = run_blocking(plain.prepare(plan))
-    run_blocking(plain.release(program))
+    run_blocking(program.close())
