@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
 from rlxweb.engines.array import array_target
 from rlxweb.engines.evaluate import evaluate
-from rlxweb.engines.protocol import Array, Engine, EngineIdentity, HostProgram, Program
+from rlxweb.engines.host_engine import HostEngine, HostProgram
+from rlxweb.engines.protocol import Array, Engine, EngineIdentity
 from rlxweb.engines.registry import Row
 from rlxweb.ir.dtype import DType
 
@@ -31,7 +30,7 @@ class NumpyTestProgram(HostProgram):
         await super().close()
 
 
-class NumpyTestEngine(Engine):
+class NumpyTestEngine(HostEngine):
     """NumPy engine, exact unless `off` is added to its results."""
 
     identity = EngineIdentity("Made 1.0", api="made")
@@ -44,16 +43,13 @@ class NumpyTestEngine(Engine):
     def target(self) -> Target:
         return array_target("made", frozenset({DType.F32, DType.I32, DType.U32}))
 
-    async def prepare(self, plan: Plan) -> Program:
+    async def prepare(self, plan: Plan) -> HostProgram:
         return NumpyTestProgram(plan, self)
 
-    async def run(self, program: Any, feeds: Mapping[str, Array]) -> list[Array]:
+    def compute(self, program: Any, values: Mapping[str, Array]) -> list[Array]:
         self.runs += 1
-        outputs = evaluate(program.plan.graph, {**feeds, **program.params})
-        return [
-            np.array(output) + output.dtype.type(self.result_offset)
-            for output in outputs
-        ]
+        outputs = evaluate(program.plan.graph, values)
+        return [out + out.dtype.type(self.result_offset) for out in outputs]
 
 
 @dataclass

@@ -272,7 +272,7 @@ def _prepare_on_device(
     for name, array in feeds.items():
         device_inputs[name] = run_blocking(backend.put(array))
         resources.callback(device_inputs[name].free)
-    (output,) = run_blocking(backend.run_resident(program, device_inputs, [True]))
+    (output,) = run_blocking(backend.run(program, device_inputs, [True]))
     assert isinstance(output, DeviceBuffer)
     try:
         _check_output(case, feeds, output)

@@ -312,32 +312,51 @@ class ArrayEngine(LibraryArrayEngine):
         program.params = require_own_program(self, ArrayProgram, other).params
         return program
 
-    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
+    async def run(
+        self, program: Program, feeds: Feeds, keep: Sequence[bool] = ()
+    ) -> list[Any]:
         program = require_own_program(self, ArrayProgram, program)
+        if any(keep):
+            # What stays may be an input, or read it still when the caller writes there:
+            # a library may take over the host's memory as it is.
+            feeds = {
+                name: value if isinstance(value, DeviceBuffer) else np.array(value)
+                for name, value in feeds.items()
+            }
         with self.library_context():
             compute, values = self._bind_leaves(program, feeds)
             leaves = list(values.values())
             outputs = compute(values)
-            return self._caller_outputs(program.plan.graph, outputs, leaves)
+            return self._caller_outputs(program.plan.graph, outputs, leaves, keep)
 
     def _caller_outputs(
         self,
         graph: Graph,
         outputs: Sequence[LibraryArray],
         leaves: Sequence[LibraryArray],
-    ) -> list[Array]:
-        """Return the outputs in memory of the caller's own; none shares memory with a
-        leaf.
+        keep: Sequence[bool] = (),
+    ) -> list[Any]:
+        """Return the outputs that stay as device buffers, the others in memory of the
+        caller's own, which none shares with a leaf or with what stays.
         """
-        leaf_arrays = (
-            [self.copy_to_host(leaf) for leaf in leaves]
-            if self._shares_host_memory
-            else []
-        )
-        results: list[Array] = []
-        for node_id, output in zip(graph.outputs, outputs, strict=True):
-            array = copy_if_shared(self.copy_to_host(output), leaf_arrays + results)
-            results.append(restore_dtype(array, graph.node(node_id).type.dtype))
+        types = [graph.node(i).type for i in graph.outputs]
+        kept = {
+            index: self._device_buffer(types[index], self._contiguous(outputs[index]))
+            for index, stays in enumerate(keep)
+            if stays
+        }
+        shared: list[Array] = []
+        if self._shares_host_memory:
+            values = [*leaves, *(buffer.value for buffer in kept.values())]
+            shared = [self.copy_to_host(value) for value in values]
+        results: list[Any] = []
+        for index, output in enumerate(outputs):
+            if index in kept:
+                results.append(kept[index])
+                continue
+            array = copy_if_shared(self.copy_to_host(output), shared)
+            shared.append(restore_dtype(array, types[index].dtype))
+            results.append(shared[-1])
         return results
 
     async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
@@ -368,43 +387,6 @@ class ArrayEngine(LibraryArrayEngine):
                 params[name] if name in params else self.library_array(feeds[name])
             )
         return compute, values
-
-    async def run_resident(
-        self, program: Program, feeds: Feeds, keep: Sequence[bool]
-    ) -> list[Array | DeviceBuffer]:
-        program = require_own_program(self, ArrayProgram, program)
-        graph = program.plan.graph
-        # What stays may be an input, or read it still when the caller writes there: a
-        # library may take over the host's memory as it is.
-        private_feeds = {
-            name: array if isinstance(array, DeviceBuffer) else np.array(array)
-            for name, array in feeds.items()
-        }
-        with self.library_context():
-            compute, values = self._bind_leaves(program, private_feeds)
-            leaves = list(values.values())
-            outputs = compute(values)
-            types = [graph.node(i).type for i in graph.outputs]
-            on_device = {
-                index: self._device_buffer(out_type, self._contiguous(outputs[index]))
-                for index, out_type in enumerate(types)
-                if keep[index]
-            }
-            device_values = [*leaves, *(array.value for array in on_device.values())]
-            host_arrays = (
-                [self.copy_to_host(array) for array in device_values]
-                if self._shares_host_memory
-                else []
-            )
-            results: list[Array | DeviceBuffer] = []
-            for index, array in enumerate(outputs):
-                if index not in on_device:
-                    own_array = copy_if_shared(self.copy_to_host(array), host_arrays)
-                    host_arrays.append(restore_dtype(own_array, types[index].dtype))
-                results.append(
-                    on_device[index] if index in on_device else host_arrays[-1]
-                )
-        return results
 
     def _compute_outputs(
         self,

@@ -66,9 +66,9 @@ class LibraryDeviceBuffer(DeviceBuffer):
             return None  # who borrows it would take it for what it is here, float32
         engine = self.engine
         with engine.library_context():
-            lent = engine.copy_array(self.value) if copy else self.value
+            exporter = engine.copy_array(self.value) if copy else self.value
             engine.finish_exchange()
-        return lent
+        return exporter
 
 
 def _dlpack_device(array: Any) -> tuple[int, int]:

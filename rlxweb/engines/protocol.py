@@ -2,8 +2,8 @@
 and latency probes.
 
 An engine is a subclass of `Engine`: `identity`, `target` and four coroutines are its
-own, everything else has an answer here that is right for an engine that computes in the
-host's memory. Arrays that reach it have been checked: dtype, shape and names are right.
+own, everything else has an answer here that is right for an engine that has no more to
+offer. Arrays that reach it have been checked: dtype, shape and names are right.
 `array.py` is the shortest example, `webgpu/engine.py` the longest.
 """
 
@@ -20,7 +20,6 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from math import prod
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -165,47 +164,6 @@ class DeviceBuffer:
         return None
 
 
-class HostProgram(Program):
-    """Program whose params lie in the host's memory."""
-
-    def __init__(self, plan: Plan, engine: Engine) -> None:
-        self.plan, self.engine = plan, engine
-        self.params: dict[str, Array] = {}
-
-    async def set_param(self, name: str, value: Array | DeviceBuffer) -> None:
-        self.params[name] = np.array(await host_array(self.engine, value))
-
-    async def get_param(self, name: str) -> Array:
-        return self.params[name].copy()
-
-    async def close(self) -> None:
-        self.params = {}
-
-
-class HostBuffer(DeviceBuffer):
-    """Device buffer in the host's memory; `array` cannot be written."""
-
-    __slots__ = ("array",)
-
-    def __init__(self, engine: Engine, array: Array) -> None:
-        super().__init__(engine, array.shape, array.dtype)
-        self.array = read_only_view(array)
-
-    def part(self, first: int, shape: tuple[int, ...]) -> HostBuffer:
-        flat = self.array.reshape(-1)[first : first + prod(shape)]
-        return HostBuffer(self.engine, flat.reshape(shape))
-
-    def lend(self, copy: bool = False) -> Array:
-        return self.array.copy() if copy else self.array
-
-
-async def host_array(engine: Engine, value: Array | DeviceBuffer) -> Array:
-    """Return the numbers of an array, or of a buffer of that engine, in the host's
-    memory.
-    """
-    return await engine.get(value) if isinstance(value, DeviceBuffer) else value
-
-
 Feeds: TypeAlias = "Mapping[str, Array | DeviceBuffer]"
 P = TypeVar("P", bound=Program)
 R = TypeVar("R", bound=DeviceBuffer)
@@ -301,11 +259,29 @@ class Engine(ABC):
         return await self.prepare(plan)
 
     @abstractmethod
-    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        """Run a program; return outputs in graph order, in memory of their own.
-        Concurrent callers take turns.
+    async def run(
+        self, program: Program, feeds: Feeds, keep: Sequence[bool] = ()
+    ) -> list[Any]:
+        """Run a program over host arrays and buffers of this engine. Concurrent callers
+        take turns.
 
+        keep     for each output, in graph order: does it stay on the device? Empty:
+                 none does
+        returns  the outputs: a DeviceBuffer for each that stays, of which nothing is
+                 read back, and else an array in memory of its own
         Errors   SessionClosed after `Program.close`; DeviceLost, GpuTimeout.
+        """
+
+    @abstractmethod
+    async def put(self, array: Array) -> DeviceBuffer:
+        """Copy an array to the device, to stay. Errors  OutOfMemory …"""
+
+    @abstractmethod
+    async def get(self, buffer: DeviceBuffer) -> Array:
+        """Return the numbers of a device buffer. Read only if they are lent and not
+        copied.
+
+        Errors   DeviceLost, GpuTimeout; GraphError for another engine's.
         """
 
     async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
@@ -360,13 +336,6 @@ class Engine(ABC):
     async def close(self) -> None:  # noqa: B027  most hold nothing open
         """Free everything. Idempotent."""
 
-    # --- arrays that stay. Here for engines that compute in the host's memory, where
-    # nothing has to be moved.
-
-    async def put(self, array: Array) -> DeviceBuffer:
-        """Copy an array to the device, to stay. Errors  OutOfMemory …"""
-        return HostBuffer(self, np.array(array, order="C"))
-
     async def take(self, array: object) -> DeviceBuffer | None:
         """Copy another library's array to the device, through `__dlpack__`.
 
@@ -375,28 +344,6 @@ class Engine(ABC):
         """
         return None
 
-    async def get(self, buffer: DeviceBuffer) -> Array:
-        """Return the numbers of a device buffer. Read only if they are lent and not
-        copied.
-
-        Errors   DeviceLost, GpuTimeout; GraphError for another engine's.
-        """
-        return require_own_buffer(self, HostBuffer, buffer).array
-
-    async def run_resident(
-        self, program: Program, feeds: Feeds, keep: Sequence[bool]
-    ) -> list[Array | DeviceBuffer]:
-        """Run a program over host arrays and device buffers; keep some outputs on the
-        device too.
-
-        keep     for each output, in graph order: does it stay?
-        returns  a Resident for each that does; nothing of it is read back
-        """
-        host_feeds = {n: await host_array(self, value) for n, value in feeds.items()}
-        outs = await self.run(program, host_feeds)
-        pairs = zip(outs, keep, strict=True)
-        return [await self.put(out) if stays else out for out, stays in pairs]
-
     async def repeat(self, program: Program, feeds: Feeds, times: int) -> None:
         """Run a program `times` times, then wait: the work that a benchmark times.
 
@@ -404,7 +351,7 @@ class Engine(ABC):
         """
         output_ids = program.plan.graph.outputs
         for _ in range(times):
-            outputs = await self.run_resident(program, feeds, [True] * len(output_ids))
+            outputs = await self.run(program, feeds, [True] * len(output_ids))
         for output in outputs:
             if isinstance(output, DeviceBuffer) and 0 not in output.shape:
                 await self.get(output.part(0, (1,)))

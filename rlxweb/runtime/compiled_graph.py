@@ -397,7 +397,7 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
                 else array
                 for name, array in feeds.items()
             }
-            outputs = await current.engine.run_resident(
+            outputs = await current.engine.run(
                 current.program, engine_feeds, keep_flags
             )
             placement.last_device_run = device_inputs, keep_flags

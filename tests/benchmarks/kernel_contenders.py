@@ -146,7 +146,7 @@ class CaseData:
         self, row: ContenderRow, engine: Engine, program: Program, feeds: Any
     ) -> None:
         """Compare both ends of the answer with NumPy's; a wrong result has no time."""
-        (output,) = run_blocking(engine.run_resident(program, feeds, [True]))
+        (output,) = run_blocking(engine.run(program, feeds, [True]))
         assert isinstance(output, DeviceBuffer)
         node = self.graph.node(self.graph.outputs[0])
         tolerance = registry.get(node.op).tolerance

@@ -76,16 +76,16 @@ def test_lost_device_fails_every_call_and_saved_state_continues(
 
 @pytest.fixture
 def next_errors(monkeypatch: pytest.MonkeyPatch) -> list[RlxError]:
-    """Errors that the next run with results on a real device raises, each once."""
+    """Errors that the next run on a real device raises, each once."""
     next_errors_due: list[RlxError] = []
-    run = WebGpuEngine.run_resident
+    run = WebGpuEngine.run
 
-    async def run_resident(self: WebGpuEngine, *args: Any) -> Any:
+    async def raise_or_run(self: WebGpuEngine, *args: Any) -> Any:
         if next_errors_due:
             raise next_errors_due.pop()
         return await run(self, *args)
 
-    monkeypatch.setattr(WebGpuEngine, "run_resident", run_resident)
+    monkeypatch.setattr(WebGpuEngine, "run", raise_or_run)
     return next_errors_due
 
 

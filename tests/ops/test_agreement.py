@@ -276,9 +276,7 @@ def resident_input_mismatch(backend: WebGpuEngine, case: OpCase) -> str:
         for _, whole_buffer in device_arrays.values()
     ]
     device_feeds = {n: part for n, (part, _) in device_arrays.items()}
-    outputs = run_blocking(
-        backend.run_resident(program, device_feeds, [False] * len(want))
-    )
+    outputs = run_blocking(backend.run(program, device_feeds, [False] * len(want)))
     after = [
         run_blocking(backend.get(whole_buffer)).tobytes()
         for _, whole_buffer in device_arrays.values()

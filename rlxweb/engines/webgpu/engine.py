@@ -197,12 +197,16 @@ class WebGpuEngine(Engine):
         while self._dropped_handles:
             free_handles(self.port, self._dropped_handles.popleft())
 
-    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
+    async def run(
+        self, program: Program, feeds: Feeds, keep: Sequence[bool] = ()
+    ) -> list[Any]:
         program = require_own_program(self, WebGpuProgram, program)
         context = f"run '{program.plan.graph.name}' on {self.name}"
         async with program.lock:
             self.check_usable(context, program)
             self.free_dropped()
+            if any(keep) or any(isinstance(v, DeviceBuffer) for v in feeds.values()):
+                return await self._run_on_buffers(context, program, feeds, keep)
             self._write_inputs(program, feeds)
             self.port.submit(program.commands)
             return await self._read_outputs(context, program, program.readback_handle)
@@ -224,8 +228,8 @@ class WebGpuEngine(Engine):
                 read_outputs,
             )
 
-    def _write_inputs(self, program: WebGpuProgram, feeds: Mapping[str, Array]) -> None:
-        """Write the inputs of a run into their buffers."""
+    def _write_inputs(self, program: WebGpuProgram, feeds: Mapping[str, Any]) -> None:
+        """Write the host arrays of a run into their buffers."""
         for name, handle in program.input_handles.items():
             write_buffer(
                 self.port, handle, demote_input(program.plan, name, feeds[name])
@@ -266,45 +270,45 @@ class WebGpuEngine(Engine):
                 if not self.is_closed:
                     free_handles(self.port, owned)
 
-    async def run_resident(
-        self, program: Program, feeds: Feeds, keep: Sequence[bool]
-    ) -> list[Array | DeviceBuffer]:
-        """Run a program; input buffers on this device are bound or copied, outputs that
-        stay are copied out of the program's buffers.
+    async def _run_on_buffers(
+        self,
+        context: str,
+        program: WebGpuProgram,
+        feeds: Feeds,
+        keep: Sequence[bool],
+    ) -> list[Any]:
+        """Run a program whose lock is held; input buffers on this device are bound or
+        copied, outputs that stay are copied out of the program's buffers.
 
         Nothing is waited for unless something comes back, or an index has to be proved
         right.
         """
-        program = require_own_program(self, WebGpuProgram, program)
-        context = f"run '{program.plan.graph.name}' on {self.name}"
-        async with program.lock:
-            self.check_usable(context, program)
-            self.free_dropped()
-            types = [location.type for location in program.outputs]
-            value_ranges = program.plan.demoted_outputs or (None,) * len(types)
-            with self.arrays.freeing_lock:
-                input_copies, bound = self._prepare_inputs(context, program, feeds)
-                outputs = list(zip(types, bound.output_ranges, keep, strict=True))
-                returned_outputs = [
-                    (tensor_type, source)
-                    for tensor_type, source, stays in outputs
-                    if not stays
-                ]
-                layout = ReadbackLayout.pack(returned_outputs, program.fault_handle)
-                kept_buffers = [
-                    self.arrays.allocate(k, value_range) if stays else None
-                    for (k, _, stays), value_range in zip(
-                        outputs, value_ranges, strict=True
-                    )
-                ]
-                output_copies = copies_into(kept_buffers, bound.output_ranges)
-                command_lists = (
-                    input_copies,
-                    bound.commands,
-                    output_copies + layout.copy_commands(program.readback_handle),
+        types = [location.type for location in program.outputs]
+        keep = keep or [False] * len(types)
+        value_ranges = program.plan.demoted_outputs or (None,) * len(types)
+        with self.arrays.freeing_lock:
+            input_copies, bound = self._prepare_inputs(context, program, feeds)
+            outputs = list(zip(types, bound.output_ranges, keep, strict=True))
+            returned_outputs = [
+                (tensor_type, source)
+                for tensor_type, source, stays in outputs
+                if not stays
+            ]
+            layout = ReadbackLayout.pack(returned_outputs, program.fault_handle)
+            kept_buffers = [
+                self.arrays.allocate(k, value_range) if stays else None
+                for (k, _, stays), value_range in zip(
+                    outputs, value_ranges, strict=True
                 )
-                self.port.submit(*filter(None, command_lists))
-            raw = await self._read_results(program, layout)
+            ]
+            output_copies = copies_into(kept_buffers, bound.output_ranges)
+            command_lists = (
+                input_copies,
+                bound.commands,
+                output_copies + layout.copy_commands(program.readback_handle),
+            )
+            self.port.submit(*filter(None, command_lists))
+        raw = await self._read_results(program, layout)
         check_index_fault(context, raw, layout.fault_offset)
         host_outputs = iter([location.decode(raw) for location in layout.locations])
         return [

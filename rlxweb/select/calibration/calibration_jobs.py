@@ -92,12 +92,8 @@ class CalibrationProgram:
         device.
         """
         backend, program = self._compiled
-        others = len(self.graph.outputs) - 1
-        if others:
-            keep_on_device = [*[True] * others, False]
-            run_blocking(backend.run_resident(program, feeds or {}, keep_on_device))
-        else:
-            run_blocking(backend.run(program, feeds or {}))
+        keep = [*[True] * (len(self.graph.outputs) - 1), False]
+        run_blocking(backend.run(program, feeds or {}, keep))
 
     def close(self) -> None:
         """Release the program if it was compiled."""

@@ -200,9 +200,7 @@ def test_all_work_is_in_the_engine_stream(cupy: Any) -> None:
     with FakeStream(non_blocking=True) as _:
         program = run_blocking(backend.prepare(compile_graph(graph, backend.target)))
         device_array = run_blocking(backend.put(x))
-        (output,) = run_blocking(
-            backend.run_resident(program, {"x": device_array}, [True])
-        )
+        (output,) = run_blocking(backend.run(program, {"x": device_array}, [True]))
         np.testing.assert_allclose(
             run_blocking(backend.get(output)), np.exp(x * 2), rtol=1e-6
         )

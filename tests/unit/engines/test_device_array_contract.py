@@ -24,14 +24,12 @@ from rlxweb.core.errors import (
 )
 from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.evaluate import evaluate
+from rlxweb.engines.host_engine import HostEngine
 from rlxweb.engines.protocol import (
     Array,
     DeviceBuffer,
     Engine,
     EngineIdentity,
-    HostProgram,
-    Program,
-    require_own_program,
 )
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -51,19 +49,14 @@ X = np.arange(12, dtype=np.float32).reshape(4, 3)
 ONES = np.ones((4, 3), np.float32)
 
 
-class HostOnlyEngine(Engine):
+class PlainEngine(HostEngine):
     """Engine without device-array support: the references in NumPy."""
 
     identity = EngineIdentity("plain")
     target = CpuEngine.target
 
-    async def prepare(self, plan: Any) -> Program:
-        return HostProgram(plan, self)
-
-    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        own = require_own_program(self, HostProgram, program)
-        outputs = evaluate(own.plan.graph, {**feeds, **own.params})
-        return [np.array(output) for output in outputs]
+    def compute(self, program: Any, values: Mapping[str, Array]) -> list[Array]:
+        return evaluate(program.plan.graph, values)
 
 
 def fake_webgpu_backend(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
@@ -93,7 +86,7 @@ def open_mlx_backend() -> Engine:
 
 
 ENGINES: dict[str, Callable[[], Any]] = {
-    "plain": HostOnlyEngine,
+    "plain": PlainEngine,
     "cpu": CpuEngine,
     "torch": open_torch_backend,
     "jax": open_jax_backend,
@@ -118,7 +111,7 @@ def run_keeping(engine: Any, program: Any, x: Any, *keep: bool) -> list[Any]:
     """Run the program; outputs flagged in `keep` (default: the first) stay on the
     device.
     """
-    return run_blocking(engine.run_resident(program, {"x": x}, keep or (True,)))
+    return run_blocking(engine.run(program, {"x": x}, keep or (True,)))
 
 
 # --- every engine -----------------------------------------------------------------
@@ -189,10 +182,10 @@ def test_device_arrays_are_immutable(engine: Any) -> None:
     graph.set_outputs([x, x])
     program, source = prepare_graph(engine, graph), aligned_array()
     want = source.copy()
-    outs = run_blocking(engine.run_resident(program, {"x": source}, [True, True]))
+    outs = run_blocking(engine.run(program, {"x": source}, [True, True]))
     source[...] = 5
     feeds = {"x": outs[0]}
-    back, _ = run_blocking(engine.run_resident(program, feeds, [False, True]))
+    back, _ = run_blocking(engine.run(program, feeds, [False, True]))
     back[...] = 6
     read = run_blocking(engine.get(outs[0]))
     if read.flags.writeable:
@@ -236,7 +229,7 @@ def test_array_of_another_engine_is_refused(engine: Any) -> None:
     for verb in (
         lambda: engine.get(foreign_array),
         lambda: program.set_param("w", foreign_array),
-        lambda: engine.run_resident(program, {"x": foreign_array}, [True]),
+        lambda: engine.run(program, {"x": foreign_array}, [True]),
     ):
         message = re.escape(f"to {engine.name}: the array is on {other.name}; ")
         with pytest.raises(GraphError, match=message):
@@ -344,7 +337,7 @@ def test_state_stays_on_device_for_many_runs(native_backend: WebGpuEngine) -> No
     live_count = 0
     for step in range(200):
         mean, above = run_blocking(
-            native_backend.run_resident(program, {"x": inputs[step % 8]}, [True] * 2)
+            native_backend.run(program, {"x": inputs[step % 8]}, [True] * 2)
         )
         run_blocking(program.set_param("mean", mean))
         want = want * np.float32(0.75) + xs[step % 8] * np.float32(0.25)
@@ -376,9 +369,7 @@ def test_every_dtype_round_trips(
         rng = np.random.default_rng(2)
         array = rng.integers(0, 2, shape).astype(dtype.numpy)
         feeds = {"x": run_blocking(native_backend.put(array))}
-        same, alike = run_blocking(
-            native_backend.run_resident(program, feeds, [True, True])
-        )
+        same, alike = run_blocking(native_backend.run(program, feeds, [True, True]))
         np.testing.assert_array_equal(
             run_blocking(native_backend.get(same)), array, strict=True
         )

@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph
-from rlxweb.compiler.plan import Plan
 from rlxweb.core.errors import GraphError, Unsupported
 from rlxweb.core.limits import tiny_limits
 from rlxweb.engines.cpu import CpuEngine
+from rlxweb.engines.host_engine import HostEngine
 from rlxweb.engines.pool import EnginePool
 from rlxweb.engines.protocol import (
     Array,
-    DeviceBuffer,
     Engine,
     EngineIdentity,
-    Program,
     require_own_program,
 )
 from rlxweb.engines.registry import ROWS, Row
@@ -30,30 +28,14 @@ from tests.fake_gpu_port import FakePort
 from tests.gpu_ports import open_fake_port, prepare_graph
 
 
-class PlanProgram(Program):
-    """Program that holds a plan and its engine."""
-
-    def __init__(self, plan: Plan, engine: Engine) -> None:
-        self.plan, self.engine = plan, engine
-
-    async def set_param(self, name: str, value: Array | DeviceBuffer) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
-
-
-class MinimalEngine(Engine):
+class MinimalEngine(HostEngine):
     """Engine with only the required members: every output is all ones."""
 
     identity = EngineIdentity("the smallest")
     target = CpuEngine.target
 
-    async def prepare(self, plan: Plan) -> PlanProgram:
-        return PlanProgram(plan, self)
-
-    async def run(self, program: Program, feeds: Mapping[str, Array]) -> list[Array]:
-        graph = require_own_program(self, PlanProgram, program).plan.graph
+    def compute(self, program: Any, values: Mapping[str, Array]) -> list[Array]:
+        graph = program.plan.graph
         return [np.ones(graph.node(i).type.shape, np.float32) for i in graph.outputs]
 
 
@@ -93,14 +75,14 @@ def test_unsupported_verb_is_refused(name: str) -> None:
         engine.limited(tiny_limits())
 
 
-@pytest.mark.parametrize("missing", sorted(Engine.__abstractmethods__))
+@pytest.mark.parametrize("missing", sorted(HostEngine.__abstractmethods__))
 def test_engine_without_required_verb_is_refused(missing: str) -> None:
     """An engine without a required verb cannot be instantiated; the message names the
     verb.
     """
     body = {k: v for k, v in vars(MinimalEngine).items() if k != missing}
     with pytest.raises(TypeError, match=missing):
-        type("Less", (Engine,), body)()
+        type("Less", (HostEngine,), body)()
 
 
 @pytest.mark.parametrize("runs", ENGINES)

@@ -221,7 +221,7 @@ def test_array_may_be_two_inputs_and_an_output(
     engine = WebGpuEngine(open_fake_port())
     program, array = prepare_graph(engine, graph), run_blocking(engine.put(X))
     outs = run_blocking(
-        engine.run_resident(program, {"x": array, "y": array}, [True, False, True])
+        engine.run(program, {"x": array, "y": array}, [True, False, True])
     )
     assert count_input_copies(engine, program) == 0
     array.free()
@@ -314,7 +314,7 @@ def test_bad_index_is_refused_for_kept_results() -> None:
     program, port = prepare_graph(engine, graph), fake_port(engine)
     feeds = {"x": X, "at": np.zeros(2, np.int32)}
     port.calls.clear()
-    run_blocking(engine.run_resident(program, feeds, [True]))
+    run_blocking(engine.run(program, feeds, [True]))
     assert port.calls.count("read") == 1
     flag = program.fault_handle
     original_submit = port.submit
@@ -329,7 +329,7 @@ def test_bad_index_is_refused_for_kept_results() -> None:
 
     port.submit = submit_and_flag  # type: ignore[method-assign]
     with pytest.raises(IndexRefused, match="out of range for its table"):
-        run_blocking(engine.run_resident(program, feeds, [True]))
+        run_blocking(engine.run(program, feeds, [True]))
 
 
 def test_arrays_are_lost_with_their_device() -> None:
@@ -359,7 +359,7 @@ def test_put_and_run_raise_out_of_memory() -> None:
     port, before = fake_port(engine), len(engine.port.live_handles)
     for verb in (
         lambda: engine.put(X),
-        lambda: engine.run_resident(program, {"x": array}, [True]),
+        lambda: engine.run(program, {"x": array}, [True]),
     ):
         port._pending.append(InjectedFailure(len(port.calls) + 1, "out-of-memory"))
         with pytest.raises(OutOfMemory):

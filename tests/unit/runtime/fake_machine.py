@@ -6,7 +6,7 @@ the machine's own clock. Test files that use it import its fixtures.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
@@ -17,8 +17,9 @@ import pytest
 from rlxweb import DevicePolicy, Graph, GraphDevices
 from rlxweb.compiler.plan import Plan
 from rlxweb.core.device import Device
+from rlxweb.engines.host_engine import HostProgram
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Array, Engine, EngineIdentity, HostProgram, Program
+from rlxweb.engines.protocol import Engine, EngineIdentity, Feeds
 from rlxweb.engines.registry import ROWS, Row
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from tests.numpy_test_engine import NumpyTestEngine
@@ -56,20 +57,22 @@ class FakeEngine(NumpyTestEngine):
         if error is not None:
             raise error
 
-    async def prepare(self, plan: Plan) -> Program:
+    async def prepare(self, plan: Plan) -> HostProgram:
         self.raise_error(self.machine.prepare_errors.get(self.device))
         program = FakeProgram(plan, self)
         self.machine.prepared_programs.append((self.device, program))
         return program
 
-    async def run(self, program: Any, feeds: Mapping[str, Array]) -> list[Array]:
+    async def run(
+        self, program: Any, feeds: Feeds, keep: Sequence[bool] = ()
+    ) -> list[Any]:
         program.runs += 1
         self.machine.now += next(
             self.machine.run_durations.get(self.device, repeat(0.0))
         )
         self.raise_error(self.machine.next_run_errors.pop(self.device, None))
         self.raise_error(self.machine.run_errors.get(self.device))
-        return await super().run(program, feeds)
+        return await super().run(program, feeds, keep)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from rlxweb.core.errors import (
     Unsupported,
     UsageError,
 )
+from rlxweb.engines.protocol import Program
 from rlxweb.gpu.coroutine_runner import run_blocking
 from tests.exported_plan_replay import PlanReplay
 from tests.unit.engines.test_protocol import MinimalEngine, prepare_doubling_program
@@ -128,9 +129,9 @@ def test_invalid_exports_are_rejected(tmp_path: Path) -> None:
     compiled.close()
     with pytest.raises(SessionClosed):
         compiled.export_web(tmp_path / "out")
-    engine = MinimalEngine()
+    program = prepare_doubling_program(MinimalEngine())
     with pytest.raises(Unsupported, match="cannot return params"):
-        run_blocking(prepare_doubling_program(engine).get_param("w"))
+        run_blocking(Program.get_param(program, "w"))
 
 
 def test_rounding_dependent_outputs_are_not_compared(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def readback_sizes(place: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         monkeypatch.setattr(port, "read", record_read)
         return sizes
-    get, run = engine.get, engine.run_resident
+    get, run = engine.get, engine.run
 
     async def record_get(device_buffer: DeviceBuffer) -> Any:
         array = await get(device_buffer)
@@ -65,7 +65,7 @@ def readback_sizes(place: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return outputs
 
     monkeypatch.setattr(engine, "get", record_get)
-    monkeypatch.setattr(engine, "run_resident", record_run)
+    monkeypatch.setattr(engine, "run", record_run)
     return sizes
 
 

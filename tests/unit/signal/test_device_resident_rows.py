@@ -215,7 +215,6 @@ def test_engine_advice_fits_device_arrays(
 
     x = rlx.put(X, "torch-cpu")
     monkeypatch.setattr(pool.backend("torch-cpu"), "run", raise_out_of_memory)
-    monkeypatch.setattr(pool.backend("torch-cpu"), "run_resident", raise_out_of_memory)
     for function in (rlx.welch, rlx.welch_peaks):
         with pytest.raises(OutOfMemory, match=r"use x\.numpy\(\) and device='cpu'"):
             function(x)

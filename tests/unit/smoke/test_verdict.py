@@ -39,7 +39,7 @@ class BrokenEngine(CpuEngine):
         super().__init__()
         self.error = error
 
-    async def run(self, program: Any, feeds: Any) -> Any:
+    async def run(self, program: Any, feeds: Any, keep: Any = ()) -> Any:
         self.program = program
         raise self.error
 

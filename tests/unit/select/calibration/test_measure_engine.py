@@ -397,19 +397,16 @@ def test_unread_work_is_measured(skips: bool, monkeypatch: pytest.MonkeyPatch) -
     backend = pool.backend("cpu")
     monkeypatch.setattr(CpuEngine, "skips", skips)
     output_kinds: list[list[tuple[int, ...]]] = []
-    run, run_resident = backend.run, backend.run_resident
+    run = backend.run
 
     async def record_outputs(*arguments: Any) -> list[Any]:
-        outs = await (
-            run(*arguments) if len(arguments) == 2 else run_resident(*arguments)
-        )
+        outs = await run(*arguments)
         output_kinds.append(
             [(*out.shape, isinstance(out, DeviceBuffer)) for out in outs]
         )
         return outs
 
     monkeypatch.setattr(backend, "run", record_outputs)
-    monkeypatch.setattr(backend, "run_resident", record_outputs)
     probe = CalibrationProbe("copy", {"bytes": 48}, {"x": (2, 3)}, lambda g, x: x * 1.5)
     with closing(probe_job(CPU_PLACE, "copy", probe)) as job:
         job.run()
