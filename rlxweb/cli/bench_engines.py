@@ -22,6 +22,7 @@ from rlxweb.cli.bench_cases import (
     NamedArrays,
 )
 from rlxweb.cost.decision import rank_candidates
+from rlxweb.engines.capabilities import repeat
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import DeviceBuffer
 from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
@@ -279,7 +280,7 @@ def _prepare_on_device(
     finally:
         output.free()
     engine.run_repeatedly = lambda count: run_blocking(
-        backend.repeat(program, device_inputs, count)
+        repeat(backend, program, device_inputs, count)
     )
 
 

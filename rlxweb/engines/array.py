@@ -36,10 +36,16 @@ from rlxweb.engines.array_node_calls import (
     dead_after_steps,
 )
 from rlxweb.engines.array_step_clock import StepClock
+from rlxweb.engines.capabilities import (
+    HasVariants,
+    Measures,
+    Profiles,
+    SharesParams,
+    unknown_variant_error,
+)
 from rlxweb.engines.protocol import (
     Array,
     DeviceBuffer,
-    Engine,
     EngineIdentity,
     Feeds,
     Program,
@@ -119,7 +125,7 @@ def array_target(name: str, dtypes: frozenset[DType]) -> Target:
 ignore_float_errors = partial(np.errstate, all="ignore")
 
 
-class ArrayEngine(LibraryArrayEngine):
+class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVariants):
     """Engine over a NumPy-like array library; values are dropped once no later step
     reads them.
 
@@ -280,7 +286,7 @@ class ArrayEngine(LibraryArrayEngine):
     def _empty_result(self, out: TensorType, *operands: object) -> LibraryArray:
         return self._to_device(np.zeros(out.shape, out.dtype.numpy))
 
-    async def trips(self) -> ArrayLatencyProbes | None:
+    async def latency_probes(self) -> ArrayLatencyProbes | None:
         """Return the latency probes; None for a library that computes on the host's own
         cores.
         """
@@ -299,10 +305,10 @@ class ArrayEngine(LibraryArrayEngine):
             if variant.can_run(inputs, out, attrs)
         )
 
-    def with_variant(self, variant: str) -> Engine:
+    def with_variant(self, variant: str) -> ArrayEngine:
         variants = self.kernels.with_name(variant)
         if not variants:
-            return super().with_variant(variant)
+            raise unknown_variant_error(self, variant)
         engine = copy(self)
         engine.kernels = KernelTable(variants)
         return engine
@@ -340,19 +346,19 @@ class ArrayEngine(LibraryArrayEngine):
         caller's own, which none shares with a leaf or with what stays.
         """
         types = [graph.node(i).type for i in graph.outputs]
-        kept = {
+        kept_buffers = {
             index: self._device_buffer(types[index], self._contiguous(outputs[index]))
             for index, stays in enumerate(keep)
             if stays
         }
         shared: list[Array] = []
         if self._shares_host_memory:
-            values = [*leaves, *(buffer.value for buffer in kept.values())]
+            values = [*leaves, *(buffer.value for buffer in kept_buffers.values())]
             shared = [self.copy_to_host(value) for value in values]
         results: list[Any] = []
         for index, output in enumerate(outputs):
-            if index in kept:
-                results.append(kept[index])
+            if index in kept_buffers:
+                results.append(kept_buffers[index])
                 continue
             array = copy_if_shared(self.copy_to_host(output), shared)
             shared.append(restore_dtype(array, types[index].dtype))

@@ -15,10 +15,10 @@ import numpy as np
 
 from rlxweb.core.bfloat16 import from_float32, is_bfloat16, widen_bfloat16
 from rlxweb.core.errors import DTypeError
+from rlxweb.engines.capabilities import ImportsDlpack
 from rlxweb.engines.protocol import (
     Array,
     DeviceBuffer,
-    Engine,
     read_only_view,
     require_own_buffer,
 )
@@ -104,7 +104,7 @@ def copy_if_shared(array: Array, others: Sequence[Array]) -> Array:
     return array.copy(order="C") if is_shared or not is_plain else array
 
 
-class LibraryArrayEngine(Engine):
+class LibraryArrayEngine(ImportsDlpack):
     """Base of backends whose device arrays are arrays of a library."""
 
     xp: Any

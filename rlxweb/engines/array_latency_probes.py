@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from rlxweb.engines.array_device_arrays import LibraryArray
-from rlxweb.engines.protocol import Array, LatencyProbe, LatencyProbes
+from rlxweb.engines.capabilities import LatencyProbe, LatencyProbes
+from rlxweb.engines.protocol import Array
 
 
 @dataclass(slots=True)

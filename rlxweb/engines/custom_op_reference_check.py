@@ -21,6 +21,7 @@ from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.rewrites import rewrite_graph
 from rlxweb.core.errors import Disagrees, RlxError
 from rlxweb.engines.array import ArrayEngine
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.protocol import Array, Engine
 from rlxweb.engines.reference_comparison import (
     ComparisonResult,
@@ -71,23 +72,24 @@ async def check_custom_ops(graph: Graph, backend: Engine) -> None:
         for name, op in ops.items()
         if op.has_trait("custom") and not isinstance(op.lower, HostOnly)
     }
+    checked_ops = engine_caches(backend).checked_custom_ops
     for node in rewrite_graph(graph).nodes() if custom_names else ():
         if node.op not in custom_names:
             continue
         op, types = ops[node.op], tuple(graph.node(i).type for i in node.inputs)
-        if backend.checked_custom_ops.get(op.name) is not op:
+        if checked_ops.get(op.name) is not op:
             for seed, sample in enumerate(op.samples):
                 await _compare_op(op, _OpTrial(sample, sample.draw(seed)), backend)
-            backend.checked_custom_ops[op.name] = op
+            checked_ops[op.name] = op
         key = _trial_key(op, types, node)
-        if backend.checked_custom_ops.get(key) is not op:
+        if checked_ops.get(key) is not op:
             reasons = [
                 await _compare_op(op, trial, backend)
                 for trial in _drawn_trials(op, types, node)
             ]
             if all(reasons) and not op.samples:
                 raise _not_comparable_error(op, types, backend, reasons[0])
-            backend.checked_custom_ops[key] = op
+            checked_ops[key] = op
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,14 +45,14 @@ class HostEngine(Engine):
     async def run(
         self, program: Program, feeds: Feeds, keep: Sequence[bool] = ()
     ) -> list[Any]:
-        own = require_own_program(self, HostProgram, program)
+        prepared = require_own_program(self, HostProgram, program)
         # Taken before it is asked whether they are still there: runs need no turns.
-        values = dict(own.params)
-        if own.is_closed:
-            raise closed_error(f"run '{own.plan.graph.name}' on {self.name}")
+        values = dict(prepared.params)
+        if prepared.is_closed:
+            raise closed_error(f"run '{prepared.plan.graph.name}' on {self.name}")
         for name, value in feeds.items():
             values[name] = await _host_array(self, value)
-        outputs = [np.array(out, order="C") for out in self.compute(own, values)]
+        outputs = [np.array(out, order="C") for out in self.compute(prepared, values)]
         flags = keep or [False] * len(outputs)
         return [
             HostBuffer(self, output) if stays else output

@@ -14,6 +14,7 @@ from rlxweb.core.device import check_adapter_name
 from rlxweb.core.errors import AdapterMissing, DeviceError, GraphError, MustAwait
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.core.limits import Limits
+from rlxweb.engines.capabilities import limited
 from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import (
     NO_BACKEND,
@@ -117,7 +118,7 @@ class EnginePool:
         key = (*_backend_key(label, adapter), limits)
         with self._lock:
             if key not in self._limited_backends:
-                self._limited_backends[key] = backend.limited(limits)
+                self._limited_backends[key] = limited(backend, limits)
             return self._limited_backends[key]
 
     def close_all(self) -> None:

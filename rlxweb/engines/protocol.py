@@ -1,43 +1,28 @@
-"""Interface of all engines: abstract class `Engine`, prepared programs, device buffers
-and latency probes.
+"""Interface of all engines: abstract class `Engine`, prepared programs, device buffers.
 
-An engine is a subclass of `Engine`: `identity`, `target` and four coroutines are its
-own, everything else has an answer here that is right for an engine that has no more to
-offer. Arrays that reach it have been checked: dtype, shape and names are right.
-`array.py` is the shortest example, `webgpu/engine.py` the longest.
+An engine is a subclass of `Engine`; what some engines can do besides is in
+`capabilities.py`. Arrays that reach it have been checked: dtype, shape and names are
+right. `host_engine.py` is the base of the shortest engines, `webgpu/engine.py` is the
+longest.
 """
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import (
-    Callable,
-    Coroutine,
-    Hashable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from rlxweb.core.errors import GraphError, SessionClosed, Unsupported
-from rlxweb.core.lru_cache import LruCache
-from rlxweb.engines.timed_run_result import TimedRun
-from rlxweb.gpu.coroutine_runner import AsyncLock
 
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
 
     from rlxweb.compiler.plan import Plan
     from rlxweb.compiler.target import Target
-    from rlxweb.core.limits import Limits
-    from rlxweb.cost.calibration_record import AutotuneResult
-    from rlxweb.ir.op import Attrs, Op, TensorType, Types
 
 Array: TypeAlias = "npt.NDArray[Any]"
 
@@ -167,36 +152,6 @@ class DeviceBuffer:
 Feeds: TypeAlias = "Mapping[str, Array | DeviceBuffer]"
 P = TypeVar("P", bound=Program)
 R = TypeVar("R", bound=DeviceBuffer)
-T = TypeVar("T")
-MAX_CACHED_PROGRAMS, MAX_CACHED_PROGRAM_BYTES = 32, 256 << 20
-"""How many prepared programs an engine keeps for a next time, and their memory."""
-LatencyProbe = Callable[[], Coroutine[Any, None, None]]
-"""Coroutine function that makes one round trip to a device, to be timed."""
-
-
-class LatencyProbes(Protocol):
-    """Bare round trips to a device, for calibration: the cost of a run besides its
-    kernels.
-    """
-
-    async def submit_and_wait(self) -> None:
-        """Submit next to nothing and wait for it."""
-
-    async def dispatch_and_wait(self, count: int) -> None:
-        """Dispatch `count` trivial kernels in one submission and wait for them."""
-
-    def upload_probe(self, nbytes: int) -> LatencyProbe:
-        """Return a probe that moves host bytes to the device and waits. Errors
-        OutOfMemory, LimitExceeded
-        """
-
-    def readback_probe(self, nbytes: int) -> LatencyProbe:
-        """Return a probe that moves device bytes to the host. Errors  as
-        `upload_probe`.
-        """
-
-    def close(self) -> None:
-        """Free the buffers and pipelines of the probes."""
 
 
 class Engine(ABC):
@@ -232,12 +187,6 @@ class Engine(ABC):
     """Libraries that have priority here and cannot be used, with the reasons."""
 
     @property
-    def checked_custom_ops(self) -> dict[Hashable, object]:
-        """Custom ops that were compared with their references on this engine."""
-        checked: dict[Hashable, object] = self.__dict__.setdefault("_tried", {})
-        return checked
-
-    @property
     def lost(self) -> str:
         """Reason why the device is gone for good; "" while it is usable."""
         return ""
@@ -247,16 +196,6 @@ class Engine(ABC):
         """Create everything that runs of a plan need. Errors  LimitExceeded,
         ShaderRejected …
         """
-
-    async def prepare_sharing_params(self, plan: Plan, other: Program) -> Program:
-        """Prepare a plan and share the params of another program of this engine where
-        possible.
-
-        Then `params` of both are one object, and what is set in one is set in both; a
-        graph whose sizes vary has one copy of its weights on the device.
-        other    of a plan with the same params
-        """
-        return await self.prepare(plan)
 
     @abstractmethod
     async def run(
@@ -284,122 +223,8 @@ class Engine(ABC):
         Errors   DeviceLost, GpuTimeout; GraphError for another engine's.
         """
 
-    async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
-        """Run a program and time each step where the engine can tell."""
-        start_ns = perf_counter_ns()
-        outs = await self.run(program, feeds)
-        return TimedRun(
-            outs, "whole run", (), 0.0, float(perf_counter_ns() - start_ns), 0.0
-        )
-
-    async def run_each(
-        self,
-        program: Program,
-        feeds: Iterable[Mapping[str, Array]],
-        consume: Callable[[list[Array]], object],
-    ) -> None:
-        """Run a program over each of the feeds in turn; `consume` gets the outputs of
-        each, in order.
-
-        An engine may ask for the next feeds, which may be read until `consume` has
-        their outputs, before it hands out those of the run before. What breaks off
-        leaves the program as it was. Errors   as `run`, and those of `feeds` and
-        `consume`.
-        """
-        for run_feeds in feeds:
-            consume(await self.run(program, run_feeds))
-
-    @property
-    def program_cache(self) -> LruCache[Any, Any]:
-        """Cache of prepared work that will be wanted again, shared by all callers of
-        this engine.
-        """
-        return self._cached_attribute(
-            "_kept", lambda: LruCache(MAX_CACHED_PROGRAMS, MAX_CACHED_PROGRAM_BYTES)
-        )
-
-    @property
-    def run_lock(self) -> AsyncLock:
-        """Lock to be held while work from `program_cache` is run."""
-        return self._cached_attribute("_turn", AsyncLock)
-
-    def _cached_attribute(self, name: str, make: Callable[[], T]) -> T:
-        """Return an attribute of the instance, created by `make` at first use."""
-        # An engine need not call this class's constructor; threads agree on one.
-        attributes: dict[str, T] = vars(self)
-        return (
-            attributes[name]
-            if name in attributes
-            else attributes.setdefault(name, make())
-        )
-
     async def close(self) -> None:  # noqa: B027  most hold nothing open
         """Free everything. Idempotent."""
-
-    async def take(self, array: object) -> DeviceBuffer | None:
-        """Copy another library's array to the device, through `__dlpack__`.
-
-        None where it must come by way of the host: also from another device of the
-        same kind. Errors  as `put`.
-        """
-        return None
-
-    async def repeat(self, program: Program, feeds: Feeds, times: int) -> None:
-        """Run a program `times` times, then wait: the work that a benchmark times.
-
-        Nobody waits in between and no result is handed out.
-        """
-        output_ids = program.plan.graph.outputs
-        for _ in range(times):
-            outputs = await self.run(program, feeds, [True] * len(output_ids))
-        for output in outputs:
-            if isinstance(output, DeviceBuffer) and 0 not in output.shape:
-                await self.get(output.part(0, (1,)))
-                break
-
-    async def trips(self) -> LatencyProbes | None:
-        """Return the latency probes of a calibration; None if nothing is submitted or
-        moved.
-        """
-        return None
-
-    def variants_for(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
-    ) -> tuple[str, ...]:
-        """Names of the kernel variants that could run a node, chosen or not."""
-        return ()
-
-    def candidate_variants(
-        self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
-    ) -> tuple[str, ...]:
-        """Names of the kernels that may run a node here, for autotuning; the op's own
-        kernel goes by the op's name.
-        """
-        return ()
-
-    def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:  # noqa: B027  has one way each
-        """Choose kernel variants from now on by these autotuning results."""
-
-    def with_variant(self, variant: str) -> Engine:
-        """Return an engine on the same device that uses this kernel variant wherever it
-        fits, and else the kernels that the ops declare; "" means no variant at all.
-        Errors  Unsupported.
-        """
-        raise Unsupported(
-            f"select variant {variant!r} on {self.name}",
-            "this engine has no kernel variants",
-            hint="omit `variant`",
-        )
-
-    def limited(self, limits: Limits) -> Engine:
-        """Return an engine on the same device under stricter limits. Errors
-        Unsupported.
-        """
-        raise Unsupported(
-            f"setting stricter limits on {self.name}",
-            "only wgpu devices support limits",
-            hint="omit `limits`",
-        )
 
 
 def read_only_view(array: Array) -> Array:

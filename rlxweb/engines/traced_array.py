@@ -17,7 +17,8 @@ from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.array import ArrayEngine, Compute
 from rlxweb.engines.array_device_arrays import LibraryArray
 from rlxweb.engines.array_node_calls import NodeCall
-from rlxweb.engines.protocol import Array, Engine, Program
+from rlxweb.engines.capabilities import time_whole_run
+from rlxweb.engines.protocol import Array, Program
 from rlxweb.engines.timed_run_result import TimedRun
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import registry
@@ -50,7 +51,7 @@ class TracedArrayEngine(ArrayEngine):
         """
         if self._trace is None:
             return await super().run_timed(program, feeds)
-        return await Engine.run_timed(self, program, feeds)
+        return await time_whole_run(self, program, feeds)
 
     def _bind_computation(self, graph: Graph, calls: Sequence[NodeCall]) -> Compute:
         run_graph = self._build_graph_function(graph, calls)

@@ -24,6 +24,7 @@ from rlxweb.core.errors import (
     UsageError,
     shown,
 )
+from rlxweb.engines.capabilities import ImportsDlpack
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Array, DeviceBuffer, Engine
 from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
@@ -309,7 +310,7 @@ async def put_on_engine(
     buffer = None
     if isinstance(x, DeviceArray):
         x = await x._read_array("move")
-    elif _is_on_device(x):
+    elif isinstance(engine, ImportsDlpack) and _is_on_device(x):
         buffer = await engine.take(x)
     if buffer is None:
         buffer = await engine.put(_as_supported_array(engine, x, context))

@@ -1,6 +1,6 @@
 """Profile of a run: the time of each step, compared with the roofline.
 
-Times are the engine's (`Engine.timed`), work is the plan's (`plan_work`), the roof is
+Times are the engine's (`run_timed`), work is the plan's (`plan_work`), the roof is
 the calibration's. Here they meet, as a table, as data, and as a trace.
 """
 
@@ -20,6 +20,7 @@ from rlxweb.core.message_text import abbreviate
 from rlxweb.cost.chrome_trace import TraceSpan, build_chrome_trace, sequential_spans
 from rlxweb.cost.decision import format_ns
 from rlxweb.cost.roofline import ProfileEntry, Roofline
+from rlxweb.engines.capabilities import run_timed
 from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.timed_run_result import TimedRun, TimingMethod
 from rlxweb.select.calibration.engine_calibration_lookup import engine_calibration
@@ -209,7 +210,7 @@ async def profile_program(
     """Run a program `repeats` times with profiling and return the medians; raises the
     errors of a run.
     """
-    runs = [await engine.run_timed(program, feeds) for _ in range(repeats)]
+    runs = [await run_timed(engine, program, feeds) for _ in range(repeats)]
     plan, target = program.plan, engine.target
     plan_totals, last_run = plan_workload(plan, target), runs[-1]
     roofline, reason = find_roofline(place)

@@ -24,6 +24,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.limits import Limits
 from rlxweb.cost.decision import Candidate, Decision
+from rlxweb.engines.capabilities import SharesParams
 from rlxweb.engines.custom_op_reference_check import check_custom_ops
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Engine
@@ -263,13 +264,11 @@ class Session:
         shared_program = (
             None if find_shared_program is None else find_shared_program(engine)
         )
-        if shared_program is None:
+        if shared_program is None or not isinstance(engine, SharesParams):
             return PreparedGraph(candidate, engine, await engine.prepare(plan))
         program = await engine.prepare_sharing_params(plan, shared_program)
-        params: object = getattr(program, "params", None)
-        shares_params = params is not None and params is getattr(
-            shared_program, "params", None
-        )
+        params = program.params
+        shares_params = params is not None and params is shared_program.params
         return PreparedGraph(candidate, engine, program, shares_params)
 
     async def _open_engine(self, candidate: Candidate) -> Engine:

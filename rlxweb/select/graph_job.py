@@ -28,6 +28,7 @@ from rlxweb.cost.fusion_gate import (
 )
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import Workload
+from rlxweb.engines.capabilities import Tunes
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Engine
 from rlxweb.ir.dim_binding import sample_graph
@@ -129,7 +130,7 @@ class GraphJob:
             return None
         return key
 
-    def plan_for(self, backend: Engine, place: DevicePlace) -> Plan:
+    def plan_for(self, engine: Engine, place: DevicePlace) -> Plan:
         """Return the graph's plan on an open engine; each is compiled once.
 
         Of a graph whose sizes vary it is the plan for sizes that its dims may have.
@@ -139,19 +140,19 @@ class GraphJob:
         gate = fusion_gate_at(place, self.cost_mode)
         # A lost engine is opened as another; its plan would keep it in memory.
         self._plans = [entry for entry in self._plans if not entry[0].lost]
-        for cached_backend, cached_gate, plan in self._plans:
-            if cached_backend is backend and cached_gate == gate:
+        for cached_engine, cached_gate, plan in self._plans:
+            if cached_engine is engine and cached_gate == gate:
                 return plan
-        if self.cost_mode == "calibrated":
+        if self.cost_mode == "calibrated" and isinstance(engine, Tunes):
             record = known_record(place)
-            backend.apply_autotuning(() if record is None else record.races)
-        target = backend.target
+            engine.apply_autotuning(() if record is None else record.races)
+        target = engine.target
         target = target if gate is None else replace(target, gate=gate)
         graph = sample_graph(self.graph)
         plan = compile_graph(graph, target, optimise=self.optimise)
         if self.decisions:
             plan = replace(plan, decisions=(*self.decisions, *plan.decisions))
-        self._plans.append((backend, gate, plan))
+        self._plans.append((engine, gate, plan))
         return plan
 
     def cpu_ns(self) -> float:

@@ -32,6 +32,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.message_text import Advice
 from rlxweb.core.thread_tasks import raise_if_cancelled
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.pool import pool
 from rlxweb.select.chooser import PlaceRequest
 from rlxweb.select.device_loss_retry import DeviceLossError, lost_data_error
@@ -213,7 +214,7 @@ async def compute_row_energies(
     array = rows.array
     engine = await pool.backend_async(array.device.label, array.adapter)
     outputs = []
-    async with engine.run_lock:
+    async with engine_caches(engine).run_lock:
         for start in range(0, rows.shape[0], step):
             raise_if_cancelled()
             part = await rows.slice_rows(engine, start, start + step)
@@ -232,12 +233,13 @@ async def _get_energy_program(
     from rlxweb.runtime.session import Session
 
     key = "energy of rows", shape, n_used
-    program: CompiledGraph | None = engine.program_cache.get(key)
+    programs = engine_caches(engine).programs
+    program: CompiledGraph | None = programs.get(key)
     if program is None:
         session = Session(array.device, adapter=array.adapter, strict=True)
         program = await session.compiled(energy_graph(shape, n_used))
-        engine.program_cache.put(key, program, program.nbytes)
-        engine.program_cache.evict()
+        programs.put(key, program, program.nbytes)
+        programs.evict()
     return program
 
 

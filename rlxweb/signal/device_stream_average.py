@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.cost.decision import Candidate
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.pool import pool
 from rlxweb.ir.graph import Graph
 from rlxweb.ops.welch.spec import WelchSpec
@@ -186,7 +187,7 @@ class DeviceStreamAverage:
             name: np.ascontiguousarray(array, np.float32)
             for name, array in arrays.items()
         }
-        async with self.backend.run_lock:
+        async with engine_caches(self.backend).run_lock:
             outputs = await program.computed(
                 feeds | self._device_arrays, strict=True, keep=True
             )
@@ -222,14 +223,15 @@ class DeviceStreamAverage:
             else 0
         )
         key = "stream", call.cache_key, shape, count, self._host_sum is None
-        program: CompiledGraph | None = self.backend.program_cache.get(key)
+        programs = engine_caches(self.backend).programs
+        program: CompiledGraph | None = programs.get(key)
         if program is None:
             candidate = self.candidate
             session = Session(candidate.device, adapter=candidate.adapter, strict=True)
             graph = segment_graph(call, shape, count, self._host_sum is not None)
             program = await session.compiled(graph)
-            self.backend.program_cache.put(key, program, program.nbytes + call.nbytes)
-            self.backend.program_cache.evict()
+            programs.put(key, program, program.nbytes + call.nbytes)
+            programs.evict()
         return program
 
 

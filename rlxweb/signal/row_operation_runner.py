@@ -22,6 +22,7 @@ from rlxweb.core.message_text import Advice
 from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.cost.decision import Candidate
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Engine
 from rlxweb.ir.graph import Graph
@@ -229,7 +230,7 @@ async def _run_on_device(
     full_batches_stop = n_rows - n_rows % batch_size
     outputs: list[Array] = []
     backend = await pool.backend_async(candidate.device.label, candidate.adapter)
-    async with backend.run_lock:
+    async with engine_caches(backend).run_lock:
         for start, stop, size in (
             (0, full_batches_stop, batch_size),
             (full_batches_stop, n_rows, n_rows - full_batches_stop),
@@ -248,12 +249,13 @@ async def _get_program(
 ) -> CompiledGraph:
     """Return the graph compiled for a batch, cached by the engine for the next call."""
     key = (operation.cache_key, shapes)
-    program: CompiledGraph | None = backend.program_cache.get(key)
+    programs = engine_caches(backend).programs
+    program: CompiledGraph | None = programs.get(key)
     if program is None:
         session = Session(candidate.device, adapter=candidate.adapter, strict=True)
         program = await session.compiled(operation.build_graph(shapes))
-        backend.program_cache.put(key, program, program.nbytes + operation.nbytes)
-        backend.program_cache.evict()
+        programs.put(key, program, program.nbytes + operation.nbytes)
+        programs.evict()
     return program
 
 

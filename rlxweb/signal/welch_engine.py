@@ -21,6 +21,7 @@ from rlxweb.core.adc_samples import Digital
 from rlxweb.core.device import Device
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.core.thread_tasks import raise_if_cancelled
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import CPU_IDENTITY, Engine
 from rlxweb.ops.welch.cpu.kernel import welch_kernel_key
@@ -217,7 +218,7 @@ class WelchGraphEngine:
         last_size = n_rows % step
         sizes = [step] * (n_rows // step) + [last_size] * (last_size > 0)
         backend = await pool.backend_async(self.device.label, self.adapter)
-        async with backend.run_lock:
+        async with engine_caches(backend).run_lock:
             first_row = 0
             for size, batches_of_size in groupby(sizes):
                 shape = size, n_samples
@@ -247,10 +248,9 @@ class WelchGraphEngine:
         step = device_batch_rows(spec, n_samples)
         sizes = {min(step, n_rows), n_rows % step or min(step, n_rows)}
         device_spec = _device_spec(spec)
-        program_cache = pool.backend(self.device.label, self.adapter).program_cache
-        return all(
-            ((n, n_samples), device_spec, k, band) in program_cache for n in sizes
-        )
+        backend = pool.backend(self.device.label, self.adapter)
+        programs = engine_caches(backend).programs
+        return all(((n, n_samples), device_spec, k, band) in programs for n in sizes)
 
     async def _get_program(
         self,
@@ -267,14 +267,15 @@ class WelchGraphEngine:
         from rlxweb.runtime.session import Session
 
         key = (shape, spec, k, band)
-        program: CompiledGraph | None = backend.program_cache.get(key)
+        programs = engine_caches(backend).programs
+        program: CompiledGraph | None = programs.get(key)
         if program is None:
             session = Session(self.device, adapter=self.adapter, strict=True)
             bins = None if band is None else (band.first, band.stop)
             program = await session.compiled(welch_graph(shape, spec, k, bins))
-            backend.program_cache.put(key, program, program.nbytes + len(spec.window))
+            programs.put(key, program, program.nbytes + len(spec.window))
             # Whose last reference this was frees its buffers with the next run.
-            backend.program_cache.evict()
+            programs.evict()
         return program
 
 

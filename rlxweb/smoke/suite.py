@@ -12,6 +12,7 @@ from itertools import islice
 
 from rlxweb.core.limits import tiny_limits
 from rlxweb.cost.graph_work import node_signature
+from rlxweb.engines.capabilities import HasVariants
 from rlxweb.engines.protocol import Engine
 from rlxweb.ir.op import Op
 from rlxweb.smoke.boundary_shapes import binding_limit_cases, shape_cases
@@ -87,7 +88,7 @@ def list_variant_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
 def _usable_variants(op: Op, case: SmokeCase, backend: Engine) -> tuple[str, ...]:
     """Return the kernel variants that the backend can run the case with."""
     graph = case.prepare().graph
-    if not backend.target.supports_dtypes(graph):
+    if not (isinstance(backend, HasVariants) and backend.target.supports_dtypes(graph)):
         return ()
     signature = node_signature(graph, graph.node(graph.outputs[0]))
     return backend.variants_for(*signature)

@@ -16,6 +16,7 @@ import numpy as np
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, LimitExceeded, Unsupported
 from rlxweb.cost.graph_work import node_flops
+from rlxweb.engines.capabilities import limited, with_variant
 from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.reference_comparison import ComparisonResult, graph_dtypes
 from rlxweb.ir.dtype import DType
@@ -105,8 +106,8 @@ async def check_case(
 def _configured_backend(case: SmokeCase, backend: Engine) -> Engine:
     """Return the backend with the case's limits or kernel variant."""
     if case.limits is not None:
-        return backend.limited(case.limits)
-    return backend.with_variant(case.variant) if case.variant else backend
+        return limited(backend, case.limits)
+    return with_variant(backend, case.variant) if case.variant else backend
 
 
 async def _run_case(

@@ -15,8 +15,10 @@ import numpy as np
 
 import rlxweb
 from rlxweb.core.errors import DeviceError, LimitExceeded, OutOfMemory
+from rlxweb.engines.capabilities import LatencyProbes
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Engine, LatencyProbes
+from rlxweb.engines.protocol import Engine
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.latency_probes import WebGpuLatencyProbes
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -46,7 +48,7 @@ def measure_latency(place: DevicePlace, max_nbytes: float) -> Figures:
     job = empty_run_job(place)
     figures: Figures = {"small_run_ns": stopwatch.time(job.run).ns}
     job.close()
-    probes = run_blocking(backend.trips())
+    probes = run_blocking(backend.latency_probes())
     if probes is not None:
         try:
             figures |= _measure_submissions(probes, stopwatch)
@@ -75,7 +77,8 @@ def _transfer_paths(backend: Engine) -> Iterator[str]:
     try:
         for in_place in (True, False) if port.can_map_in_place else (False,):
             port.in_place = in_place
-            backend.program_cache.clear()  # the inputs of programs lie as the port says
+            # The inputs of programs lie as the port says.
+            engine_caches(backend).programs.clear()
             yield "in place" if port.in_place else "staged"
     finally:
         port.in_place = original
@@ -171,7 +174,7 @@ def _get_transfer(backend: Engine, nbytes: int) -> Transfer:
 
 
 def _probe_transfer(backend: WebGpuEngine, direction: str, nbytes: int) -> Transfer:
-    probes = run_blocking(backend.trips())
+    probes = run_blocking(backend.latency_probes())
     try:
         probe = (
             probes.upload_probe(nbytes)

@@ -26,6 +26,7 @@ from rlxweb.core.errors import (
 )
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.engines.array_library import import_library
+from rlxweb.engines.capabilities import HasVariants, repeat, with_variant
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, Program
 from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
@@ -200,7 +201,7 @@ def _engine_contenders(case_data: CaseData, place: DevicePlace) -> Iterator[Cont
         if variant == default_row.chosen:
             continue
         variant_row = make_row(variant)
-        open_engine = partial(backend.with_variant, variant)
+        open_engine = partial(with_variant, backend, variant)
         yield Contender(
             variant_row,
             partial(_prepare_run, case_data, place, variant_row, open_engine),
@@ -244,7 +245,7 @@ def _prepare_run(
 def _repeat_runs(
     engine: Engine, program: Program, feeds: Mapping[str, DeviceBuffer], count: int
 ) -> None:
-    run_blocking(engine.repeat(program, feeds, count))
+    run_blocking(repeat(engine, program, feeds, count))
 
 
 def _variant_request(graph: Graph) -> tuple[Any, ...] | None:
@@ -262,7 +263,9 @@ def _variant_request(graph: Graph) -> tuple[Any, ...] | None:
 def variant_names(backend: Engine, graph: Graph) -> tuple[str, ...]:
     """Return the variants of a graph's one op; () for a graph of several."""
     request = _variant_request(graph)
-    return () if request is None else backend.variants_for(*request)
+    if request is None or not isinstance(backend, HasVariants):
+        return ()
+    return backend.variants_for(*request)
 
 
 def default_variant(backend: Engine, graph: Graph) -> str:

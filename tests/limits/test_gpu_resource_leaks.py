@@ -19,6 +19,7 @@ import pytest
 
 import rlxweb
 from rlxweb import Graph
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.pool import pool
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -165,7 +166,7 @@ def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
         """
         for n in range(first, first + 40):
             rlxweb.welch_peaks(x[:, :n], k=3, device=label, adapter=adapter.name)
-        return len(engine.port.live_handles), engine.program_cache.nbytes
+        return len(engine.port.live_handles), engine_caches(engine).programs.nbytes
 
     live(1000)
     pipelines = engine.port.created_counts["pipelines"]
@@ -174,7 +175,8 @@ def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
     last_handles, last_nbytes = live(1080)
     assert last_handles <= handles + 8
     assert last_nbytes <= nbytes * 1.1
-    assert len(engine.program_cache) <= engine.program_cache.max_count
+    programs = engine_caches(engine).programs
+    assert len(programs) <= programs.max_count
 
 
 def test_distinct_numbers_of_peaks_share_shaders(adapter: AdapterRequest) -> None:

@@ -50,6 +50,7 @@ PUBLIC_BARE_NAMES = frozenset(
         "Graph.named",
         "Labels.along",
         "Learned.within",
+        "HostEngine.put",
         "LibraryArrayEngine.put",
         "LoadedModel.computed",
         "LruCache.put",

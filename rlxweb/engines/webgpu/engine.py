@@ -8,7 +8,7 @@ knows neither wgpu-py nor a browser: only the nine verbs of the port.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,21 @@ from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DeviceLost, SessionClosed
 from rlxweb.core.limits import Limits
 from rlxweb.cost.calibration_record import AutotuneResult
+from rlxweb.engines.capabilities import (
+    Measures,
+    OutputConsumer,
+    Profiles,
+    Repeats,
+    SharesParams,
+    Streams,
+    TakesLimits,
+    Tunes,
+    run_in_turn,
+    unknown_variant_error,
+)
 from rlxweb.engines.protocol import (
     Array,
     DeviceBuffer,
-    Engine,
     EngineIdentity,
     Feeds,
     Program,
@@ -69,7 +80,9 @@ RUNS_PER_SUBMISSION = 16
 """Runs in one submission if a program is repeated."""
 
 
-class WebGpuEngine(Engine):
+class WebGpuEngine(
+    Profiles, Streams, Repeats, SharesParams, Measures, Tunes, TakesLimits
+):
     """WGSL engine on one port. It owns the port: `close` closes it.
 
     trusted_shaders  which shaders of this package are compiled without checks at run
@@ -247,13 +260,13 @@ class WebGpuEngine(Engine):
         self,
         program: Program,
         feeds: Iterable[Mapping[str, Array]],
-        consume: Callable[[list[Array]], object],
+        consume: OutputConsumer,
     ) -> None:
         """Run a program over each of the feeds; runs overlap with two sets of buffers
         if there is more than one.
         """
         if not self.overlaps_runs:
-            return await super().run_each(program, feeds, consume)
+            return await run_in_turn(self, program, feeds, consume)
         program = require_own_program(self, WebGpuProgram, program)
         context = f"run '{program.plan.graph.name}' on {self.name}"
         async with program.lock:
@@ -388,7 +401,7 @@ class WebGpuEngine(Engine):
             self.pipelines.clear()
             await self.port.close()
 
-    async def trips(self) -> WebGpuLatencyProbes:
+    async def latency_probes(self) -> WebGpuLatencyProbes:
         return await WebGpuLatencyProbes.create(self.port)
 
     def variants_for(
@@ -404,11 +417,11 @@ class WebGpuEngine(Engine):
     def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:
         self.kernel_selector.apply_autotuning(races)
 
-    def with_variant(self, variant: str) -> Engine:
+    def with_variant(self, variant: str) -> WebGpuEngine:
         selector = self.kernel_selector
         variants = selector.kernels.with_name(variant, selector.hardware.features)
         if variant and not variants:
-            return super().with_variant(variant)
+            raise unknown_variant_error(self, variant)
         return self._engine_on_same_port(limits=self.limits, variants=variants)
 
     def limited(self, limits: Limits) -> WebGpuEngine:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from rlxweb.core.errors import DeviceError
-from rlxweb.engines.protocol import LatencyProbe, LatencyProbes
+from rlxweb.engines.capabilities import LatencyProbe, LatencyProbes
 from rlxweb.engines.webgpu.buffers import free_handles
 from rlxweb.gpu.port_protocol import (
     BufferCopy,
@@ -29,7 +29,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) { cells[id.x] += 1u; }
 
 @dataclass(slots=True)
 class WebGpuLatencyProbes(LatencyProbes):
-    """Latency probes on a port, created by `create`; see `protocol.LatencyProbes`."""
+    """Latency probes on a port, created by `create`; see `LatencyProbes`."""
 
     port: GpuPort
     owned_handles: list[int] = field(default_factory=list)

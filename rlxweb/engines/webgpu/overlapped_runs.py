@@ -60,7 +60,7 @@ class OverlappedRuns:
         feeds: Iterable[Mapping[str, Array]],
         consume: Callable[[list[Array]], object],
     ) -> None:
-        """Run the program over each of the feeds; see `Engine.run_each`."""
+        """Run the program over each of the feeds; see `capabilities.run_each`."""
         program = self.program
         buffer_sets = [
             _RunBuffers(

@@ -17,9 +17,10 @@ from functools import partial
 from rlxweb.core.errors import DeviceError, DeviceLost, GpuTimeout, InputError, RlxError
 from rlxweb.cost.calibration_record import AutotuneResult, Calibration, MeasuredPoint
 from rlxweb.cost.work_kinds import MAX_RATE, point_rate
+from rlxweb.engines.capabilities import LatencyProbe, Measures
 from rlxweb.engines.cpu import JIT_CACHES
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Engine, LatencyProbe
+from rlxweb.engines.protocol import Engine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.select.calibration.autotune import autotune_ops
 from rlxweb.select.calibration.calibration_jobs import (
@@ -177,7 +178,11 @@ def _measure_latency(
     latency probes.
     """
     opening_ns = pool.opening_ns(place.device.label, place.adapter)
-    probes = run_blocking(backend.trips())
+    probes = (
+        run_blocking(backend.latency_probes())
+        if isinstance(backend, Measures)
+        else None
+    )
     if probes is None:
         return False
     try:

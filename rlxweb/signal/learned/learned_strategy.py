@@ -21,6 +21,7 @@ from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.cost.decision import Candidate, Terms
 from rlxweb.cost.welch_model import WelchModel
 from rlxweb.cost.welch_strategy_names import WelchPeaksStrategy
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import CPU_IDENTITY
 from rlxweb.ops.welch.spec import WelchSpec
@@ -117,15 +118,16 @@ class LearnedEngine(BandEngine):
 
         backend = await pool.backend_async(self.device.label, self.adapter)
         key = self._cache_key(x.shape, spec, band)
-        async with backend.run_lock:
-            compiled = backend.program_cache.get(key)
+        caches = engine_caches(backend)
+        async with caches.run_lock:
+            compiled = caches.programs.get(key)
             if compiled is None:
                 session = Session(self.device, adapter=self.adapter, strict=True)
                 graph = band_power_graph(x.shape, spec, self.program, band)
                 compiled = await session.compiled(graph)
                 nbytes = compiled.nbytes + 8 * spec.nperseg
-                backend.program_cache.put(key, compiled, nbytes)
-                backend.program_cache.evict()
+                caches.programs.put(key, compiled, nbytes)
+                caches.programs.evict()
             (power,) = await compiled.computed({"x": x}, strict=True)
         return np.asarray(power)
 
@@ -145,8 +147,9 @@ class LearnedEngine(BandEngine):
         if self.device is Device.CPU or band is None:
             return band is not None
         rows = min(shape[0], device_batch_rows(spec, shape[1]))
-        program_cache = pool.backend(self.device.label, self.adapter).program_cache
-        return self._cache_key((rows, shape[1]), spec, band) in program_cache
+        backend = pool.backend(self.device.label, self.adapter)
+        key = self._cache_key((rows, shape[1]), spec, band)
+        return key in engine_caches(backend).programs
 
 
 def _candidates(estimate: WelchEstimate, place: DevicePlace) -> Iterator[Candidate]:

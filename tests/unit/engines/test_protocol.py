@@ -12,6 +12,7 @@ import pytest
 from rlxweb import Graph
 from rlxweb.core.errors import GraphError, Unsupported
 from rlxweb.core.limits import tiny_limits
+from rlxweb.engines.capabilities import HasVariants, Measures, Profiles, limited
 from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.host_engine import HostEngine
 from rlxweb.engines.pool import EnginePool
@@ -57,7 +58,7 @@ def test_optional_members_have_defaults() -> None:
     engine = MinimalEngine()
     assert engine.identity == EngineIdentity(engine.name, adapter=engine.name)
     assert engine.lost == ""
-    assert run_blocking(engine.trips()) is None
+    assert not isinstance(engine, Measures | Profiles | HasVariants)
     run_blocking(engine.close())
     run_blocking(engine.close())
     program = prepare_doubling_program(engine)
@@ -72,7 +73,7 @@ def test_unsupported_verb_is_refused(name: str) -> None:
     with pytest.raises(
         Unsupported, match="only wgpu devices support limits; omit `limits`"
     ):
-        engine.limited(tiny_limits())
+        limited(engine, tiny_limits())
 
 
 @pytest.mark.parametrize("missing", sorted(HostEngine.__abstractmethods__))

@@ -17,7 +17,7 @@ from tests.gpu_ports import open_fake_port
 
 def open_probes(*fail: InjectedFailure) -> tuple[FakePort, WebGpuLatencyProbes]:
     port = open_fake_port(*fail)
-    probes = run_blocking(WebGpuEngine(port).trips())
+    probes = run_blocking(WebGpuEngine(port).latency_probes())
     port.calls.clear()
     return port, probes
 

@@ -10,6 +10,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import DeviceLost, GpuTimeout
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.pool import pool
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu import upload_staging, wgpu_port
@@ -153,13 +154,13 @@ def test_jobs_of_many_batches_give_the_same_bits(
     try:
         for in_place in {in_place_before, False}:
             port.in_place = in_place
-            backend.program_cache.clear()
+            engine_caches(backend).programs.clear()
             for _ in range(2):
                 for got_array, want_array in zip(compute(), want, strict=True):
                     np.testing.assert_array_equal(got_array, want_array)
     finally:
         port.in_place = in_place_before
-        backend.program_cache.clear()
+        engine_caches(backend).programs.clear()
 
 
 @pytest.mark.requires_wgpu

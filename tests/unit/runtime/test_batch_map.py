@@ -11,6 +11,7 @@ import pytest
 import rlxweb as rlx
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import InputError, SessionClosed, ShapeError
+from rlxweb.engines.capabilities import run_each
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
@@ -112,5 +113,5 @@ def test_map_on_adapter(adapter: AdapterRequest, overlaps: bool) -> None:
         )
         run_blocking(program.set_param("w", np.full(SHAPE, 2, np.float32)))
         outputs: list[list[Any]] = []
-        run_blocking(engine.run_each(program, make_batches(6), outputs.append))
+        run_blocking(run_each(engine, program, make_batches(6), outputs.append))
         check_outputs(outputs, 6)

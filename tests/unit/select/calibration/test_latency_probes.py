@@ -10,7 +10,8 @@ import pytest
 from rlxweb.core.device import Device
 from rlxweb.core.errors import DeviceLost
 from rlxweb.cost.calibration_record import Calibration
-from rlxweb.engines.protocol import EngineIdentity, LatencyProbe
+from rlxweb.engines.capabilities import LatencyProbe, Measures
+from rlxweb.engines.protocol import EngineIdentity
 from rlxweb.select.calibration.measure_engine import calibrate
 from rlxweb.select.device_and_adapter import DevicePlace
 from tests.unit.select.calibration.fake_clock_calibration import (
@@ -56,7 +57,7 @@ class FakeLatencyProbes:
 class FakeEnginePool:
     """Engine pool with one adapter that takes 5 µs to open."""
 
-    latency_probes: FakeLatencyProbes | None
+    probes: FakeLatencyProbes | None
     lost: str = ""
     identity = EngineIdentity(
         "a card (vulkan)", "a card", "vulkan", driver="7", compiler="naga 1"
@@ -68,8 +69,11 @@ class FakeEnginePool:
     def backend(self, label: str, adapter: str) -> FakeEnginePool:
         return self
 
-    async def trips(self) -> FakeLatencyProbes | None:
-        return self.latency_probes
+    async def latency_probes(self) -> FakeLatencyProbes | None:
+        return self.probes
+
+
+Measures.register(FakeEnginePool)
 
 
 @pytest.fixture
@@ -108,14 +112,14 @@ def test_latency_points_are_separated(
     ]
     assert got.left_out == ()
     assert got.identity[:3] == ("a card", "vulkan", "7, naga 1")
-    assert fake_pool.latency_probes.closed
+    assert fake_pool.probes.closed
 
 
 def test_engine_without_latency_probes_is_measured_like_cpu(
     lab: CalibrationLab, fake_pool: FakeEnginePool
 ) -> None:
     """A call takes the place of a submit, and opening the engine is no cold start."""
-    fake_pool.latency_probes = None
+    fake_pool.probes = None
     lab.kernel_makers.append(lambda: lab.make_job("copy", 50))
     got = calibrate_gpu(lab)
     assert [p.what for p in got.points] == ["run", "call", "copy"]
@@ -139,7 +143,7 @@ def test_latency_probes_are_closed_unless_device_is_lost(
     lab: CalibrationLab, fake_pool: FakeEnginePool, lost: str
 ) -> None:
     fake_pool.lost = lost
-    fake_pool.latency_probes.error = DeviceLost("read", "it went away")
+    fake_pool.probes.error = DeviceLost("read", "it went away")
     with pytest.raises(DeviceLost, match="it went away"):
         calibrate_gpu(lab)
-    assert fake_pool.latency_probes.closed is not bool(lost)
+    assert fake_pool.probes.closed is not bool(lost)

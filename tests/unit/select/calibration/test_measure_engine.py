@@ -420,8 +420,8 @@ def test_latency_points_of_library_device(
     """PyTorch on the CPU counts as host, until it says that it is not software."""
     backend = pool.backend("torch-cpu")
     assert (
-        run_blocking(backend.trips())
-        is run_blocking(pool.backend("cpu").trips())
+        run_blocking(backend.latency_probes())
+        is run_blocking(pool.backend("cpu").latency_probes())
         is None
     )
     monkeypatch.setattr(backend, "identity", replace(backend.identity, software=False))
