@@ -133,11 +133,7 @@ class CpuEngine(ArrayEngine):
                 function.set_constant_operands(
                     [index for index, i in operands if _is_weight(plan.graph, i)]
                 )
-        if (
-            self.kernels
-            and native_program_kernels.is_enabled
-            and not native_program_kernels.disabled_reason
-        ):
+        if self.kernels and not native_program_kernels.disabled_reason:
             unit_calls: list[UnitCalls] = []
             for index, group in groupby(program.calls, attrgetter("step")):
                 step, calls = plan.steps[index], list(group)

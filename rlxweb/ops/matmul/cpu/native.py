@@ -340,7 +340,7 @@ def tiling_for(sizes: MatmulSizes) -> MatmulTiling | None:
     """Return the tiling of a product on this machine; None if BLAS should compute
     it.
     """
-    if not matmul_kernels.is_enabled or matmul_kernels.disabled_reason:
+    if matmul_kernels.disabled_reason:
         return None
     lanes = llvm_compiler.host_cpu().vector_nbytes // 4
     return _cached_tiling(sizes, lanes, usable_cpus())
