@@ -156,7 +156,8 @@ def _measure_or_reason(
 
 def _is_software(place: DevicePlace) -> bool:
     return (
-        place == CPU_PLACE or pool.backend(place.device.label, place.adapter).software
+        place == CPU_PLACE
+        or pool.backend(place.device.label, place.adapter).identity.software
     )
 
 

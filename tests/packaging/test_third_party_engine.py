@@ -17,7 +17,7 @@ import pytest
 from tests.cli_runners import ROOT, CommandResult, run_forked
 from tests.packaging.conftest import run_command
 
-PAGE = ROOT / "site" / "pages" / "howto" / "add-a-backend.md"
+PAGE = ROOT / "site" / "pages" / "howto" / "add-an-engine.md"
 LABEL = "node-by-node"
 USE_PUBLIC_API = """
 import sys, warnings, numpy as np, rlxweb as rlx

@@ -28,7 +28,7 @@ from rlxweb.select.calibration.stopwatch import Stopwatch
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, available_places
 from tests.cli_runners import ROOT, CommandRunner, run_python
 
-PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-a-backend.md"
+PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-an-engine.md"
 MLX_PLACE = DevicePlace(Device.MLX)
 SIGNALS = np.random.default_rng(3).standard_normal((6, 1024)).astype(np.float32)
 
