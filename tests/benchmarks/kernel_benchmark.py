@@ -155,10 +155,8 @@ def _measure_or_reason(
 
 
 def _is_software(place: DevicePlace) -> bool:
-    return (
-        place == CPU_PLACE
-        or pool.backend(place.device.label, place.adapter).identity.software
-    )
+    engine = pool.backend(place.device.label, place.adapter)
+    return place == CPU_PLACE or engine.identity.software
 
 
 def _select_places(names: Sequence[str]) -> list[DevicePlace]:
