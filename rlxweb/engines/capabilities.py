@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlxweb.cost.calibration_record import AutotuneResult
     from rlxweb.ir.op import Attrs, Op, TensorType, Types
 
-OutputConsumer = Callable[[list[Array]], object]
+OutputCallback = Callable[[list[Array]], object]
 LatencyProbe = Callable[[], Coroutine[Any, None, None]]
 """Coroutine function that makes one round trip to a device, to be timed."""
 
@@ -61,7 +61,7 @@ class Streams(Engine):
         self,
         program: Program,
         feeds: Iterable[Mapping[str, Array]],
-        consume: OutputConsumer,
+        consume: OutputCallback,
     ) -> None:
         """Run a program over each of the feeds; see the function `run_each`.
 
@@ -75,7 +75,7 @@ async def run_each(
     engine: Engine,
     program: Program,
     feeds: Iterable[Mapping[str, Array]],
-    consume: OutputConsumer,
+    consume: OutputCallback,
 ) -> None:
     """Run a program over each of the feeds; `consume` gets the outputs of each, in
     order.
@@ -92,7 +92,7 @@ async def run_in_turn(
     engine: Engine,
     program: Program,
     feeds: Iterable[Mapping[str, Array]],
-    consume: OutputConsumer,
+    consume: OutputCallback,
 ) -> None:
     """Run a program over each of the feeds, one run after the other."""
     for run_feeds in feeds:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rlxweb.core.errors import InputError, RlxError, shown
-from rlxweb.engines.capabilities import OutputConsumer, run_each
+from rlxweb.engines.capabilities import OutputCallback, run_each
 from rlxweb.engines.protocol import Array
 from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.graph import Node
@@ -26,7 +26,7 @@ class MapMixin:
     _placement: GraphPlacement
 
     def map(
-        self, batches: Batches, take: OutputConsumer | None = None
+        self, batches: Batches, take: OutputCallback | None = None
     ) -> list[list[Array]]:
         """Compute the outputs of every batch, in order: `run` over one after the other.
 
@@ -43,13 +43,13 @@ class MapMixin:
         return run_blocking(self._map_batches(batches, take))
 
     async def map_async(
-        self, batches: Batches, take: OutputConsumer | None = None
+        self, batches: Batches, take: OutputCallback | None = None
     ) -> list[list[Array]]:
         """Run over batches without blocking the caller's event loop; see `map`."""
         return await await_or_offload(lambda: self._map_batches(batches, take))
 
     async def _map_batches(
-        self, batches: Batches, take: OutputConsumer | None
+        self, batches: Batches, take: OutputCallback | None
     ) -> list[list[Array]]:
         """Run over batches and return the outputs of each, or hand them to `take`."""
         check_batches(f"map of '{self._job.graph.name}'", batches)
@@ -57,7 +57,7 @@ class MapMixin:
         await self.computed_each(batches, outputs.append if take is None else take)
         return outputs
 
-    async def computed_each(self, feeds: Batches, take: OutputConsumer) -> None:
+    async def computed_each(self, feeds: Batches, take: OutputCallback) -> None:
         """Run over batches in order, which the device may overlap; a lost run raises.
 
         feeds    arrays of the host, asked for as they are needed

@@ -19,7 +19,7 @@ from rlxweb.core.limits import Limits
 from rlxweb.cost.calibration_record import AutotuneResult
 from rlxweb.engines.capabilities import (
     Measures,
-    OutputConsumer,
+    OutputCallback,
     Profiles,
     Repeats,
     SharesParams,
@@ -260,7 +260,7 @@ class WebGpuEngine(
         self,
         program: Program,
         feeds: Iterable[Mapping[str, Array]],
-        consume: OutputConsumer,
+        consume: OutputCallback,
     ) -> None:
         """Run a program over each of the feeds; runs overlap with two sets of buffers
         if there is more than one.
