@@ -47,6 +47,7 @@ from rlxweb.engines.webgpu.buffers import (
 )
 from rlxweb.engines.webgpu.device_arrays import (
     WebGpuArrayStore,
+    WebGpuDeviceBuffer,
     copies_into,
 )
 from rlxweb.engines.webgpu.dtype_demotion import DEMOTED_DTYPES, demote_input
@@ -218,11 +219,23 @@ class WebGpuEngine(
         async with program.lock:
             self.check_usable(context, program)
             self.free_dropped()
-            if any(keep) or any(isinstance(v, DeviceBuffer) for v in feeds.values()):
-                return await self._run_on_buffers(context, program, feeds, keep)
-            self._write_inputs(program, feeds)
-            self.port.submit(program.commands)
-            return await self._read_outputs(context, program, program.readback_handle)
+            if not any(keep) and not any(
+                isinstance(value, DeviceBuffer) for value in feeds.values()
+            ):
+                self._write_inputs(program, feeds)
+                self.port.submit(program.commands)
+                return await self._read_outputs(
+                    context, program, program.readback_handle
+                )
+            layout, kept_buffers = self._submit_on_buffers(
+                context, program, feeds, keep or [False] * len(program.outputs)
+            )
+            raw = await self._read_results(program, layout)
+        check_index_fault(context, raw, layout.fault_offset)
+        host_outputs = iter([location.decode(raw) for location in layout.locations])
+        return [
+            next(host_outputs) if buffer is None else buffer for buffer in kept_buffers
+        ]
 
     async def run_timed(self, program: Program, feeds: Mapping[str, Array]) -> TimedRun:
         program = require_own_program(self, WebGpuProgram, program)
@@ -283,21 +296,19 @@ class WebGpuEngine(
                 if not self.is_closed:
                     free_handles(self.port, owned)
 
-    async def _run_on_buffers(
+    def _submit_on_buffers(
         self,
         context: str,
         program: WebGpuProgram,
         feeds: Feeds,
         keep: Sequence[bool],
-    ) -> list[Any]:
-        """Run a program whose lock is held; input buffers on this device are bound or
-        copied, outputs that stay are copied out of the program's buffers.
+    ) -> tuple[ReadbackLayout, list[WebGpuDeviceBuffer | None]]:
+        """Submit a run: input buffers on this device are bound or copied, outputs that
+        stay are copied out of the program's buffers.
 
-        Nothing is waited for unless something comes back, or an index has to be proved
-        right.
+        returns  where the other outputs will be read, and a buffer for each that stays
         """
         types = [location.type for location in program.outputs]
-        keep = keep or [False] * len(types)
         value_ranges = program.plan.demoted_outputs or (None,) * len(types)
         with self.arrays.freeing_lock:
             input_copies, bound = self._prepare_inputs(context, program, feeds)
@@ -309,8 +320,8 @@ class WebGpuEngine(
             ]
             layout = ReadbackLayout.pack(returned_outputs, program.fault_handle)
             kept_buffers = [
-                self.arrays.allocate(k, value_range) if stays else None
-                for (k, _, stays), value_range in zip(
+                self.arrays.allocate(tensor_type, value_range) if stays else None
+                for (tensor_type, _, stays), value_range in zip(
                     outputs, value_ranges, strict=True
                 )
             ]
@@ -321,12 +332,7 @@ class WebGpuEngine(
                 output_copies + layout.copy_commands(program.readback_handle),
             )
             self.port.submit(*filter(None, command_lists))
-        raw = await self._read_results(program, layout)
-        check_index_fault(context, raw, layout.fault_offset)
-        host_outputs = iter([location.decode(raw) for location in layout.locations])
-        return [
-            next(host_outputs) if buffer is None else buffer for buffer in kept_buffers
-        ]
+        return layout, kept_buffers
 
     def _prepare_inputs(
         self, context: str, program: WebGpuProgram, feeds: Feeds
@@ -348,7 +354,9 @@ class WebGpuEngine(
     async def _read_results(
         self, program: WebGpuProgram, layout: ReadbackLayout
     ) -> memoryview:
-        """Read the results back. If there are none, wait for only some of the runs."""
+        """Read the results back. If there are none, and no index has to be proved
+        right, wait for only some of the runs.
+        """
         self._unawaited_runs += 1
         nbytes = layout.nbytes if layout.locations or layout.copy_sources else 0
         if nbytes or (self._unawaited_runs >= MAX_UNAWAITED_RUNS and can_wait()):

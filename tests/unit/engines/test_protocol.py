@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph
-from rlxweb.core.errors import GraphError, Unsupported
+from rlxweb.core.errors import GraphError, SessionClosed, Unsupported
 from rlxweb.core.limits import tiny_limits
 from rlxweb.engines.capabilities import HasVariants, Measures, Profiles, limited
 from rlxweb.engines.cpu import CpuEngine
@@ -127,6 +127,17 @@ def test_program_of_another_instance_is_refused(kind: str) -> None:
         run_blocking(runner.run(program, {"x": value}))
     run_blocking(program.set_param("w", value))
     assert run_blocking(preparer.run(program, {"x": value}))
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_closed_program_is_refused(kind: str) -> None:
+    """A program can be closed twice and runs no more."""
+    engine = ENGINES[kind]()
+    program = prepare_doubling_program(engine)
+    run_blocking(program.close())
+    run_blocking(program.close())
+    with pytest.raises(SessionClosed, match="this compiled graph was closed"):
+        run_blocking(engine.run(program, {"x": np.ones(2, np.float32)}))
 
 
 @pytest.mark.parametrize("opened", [object(), None, MinimalEngine, FakePort()])
