@@ -1,8 +1,8 @@
-"""Pool of open backends, one per device and adapter, shared by all sessions of the
+"""Pool of open engines, one per device and adapter, shared by all sessions of the
 process.
 
 Opening an adapter takes from milliseconds to seconds and some drivers dislike being
-opened twice, so a backend stays open until `close_all` or the end of the process.
+opened twice, so an engine stays open until `close_all` or the end of the process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EngineKey = tuple[str, str]
 
 
 class EnginePool:
-    """Open backends by (device label, adapter name); failures are remembered too."""
+    """Open engines by (device label, adapter name); failures are remembered too."""
 
     def __init__(self) -> None:
         self._backends: dict[EngineKey, Engine] = {}
@@ -40,32 +40,32 @@ class EnginePool:
         self._lock = ForkSafeLock()
 
     def backend(self, label: str, adapter: str = "") -> Engine:
-        """Return the open backend of a device, opening it if need be. Errors
+        """Return the open engine of a device, opening it if need be. Errors
         AdapterMissing, DeviceLost, with the reason.
         """
-        open_backend = self._open_backend_or_none(label, adapter)
+        open_engine = self._open_engine_or_none(label, adapter)
         return (
-            run_blocking(self._open_backend(label, adapter))
-            if open_backend is None
-            else open_backend
+            run_blocking(self._open_engine(label, adapter))
+            if open_engine is None
+            else open_engine
         )
 
     async def backend_async(self, label: str, adapter: str = "") -> Engine:
-        """Return the open backend of a device in hosts that must be awaited; see
+        """Return the open engine of a device in hosts that must be awaited; see
         `backend`.
         """
-        open_backend = self._open_backend_or_none(label, adapter)
+        open_engine = self._open_engine_or_none(label, adapter)
         return (
-            await self._open_backend(label, adapter)
-            if open_backend is None
-            else open_backend
+            await self._open_engine(label, adapter)
+            if open_engine is None
+            else open_engine
         )
 
-    def _open_backend_or_none(self, label: str, adapter: str) -> Engine | None:
-        """Return the backend if it is open; close one whose device was lost. Errors
+    def _open_engine_or_none(self, label: str, adapter: str) -> Engine | None:
+        """Return the engine if it is open; close one whose device was lost. Errors
         AdapterMissing; the error of an earlier opening.
         """
-        key = _backend_key(label, adapter)
+        key = _engine_key(label, adapter)
         reason = absence_reason(label, was_opened=key in self._backends)
         if reason:
             raise AdapterMissing(
@@ -74,24 +74,24 @@ class EnginePool:
         with self._lock:
             if key in self._failures:
                 raise self._failures[key]
-            backend = self._backends.get(key)
-            if backend is not None and backend.lost:
+            engine = self._backends.get(key)
+            if engine is not None and engine.lost:
                 # Its device went away: it is closed, and opened anew.
                 del self._backends[key]
                 for limited_key in [k for k in self._limited_backends if k[:2] == key]:
                     run_blocking(self._limited_backends.pop(limited_key).close())
-                run_blocking(backend.close())
+                run_blocking(engine.close())
             return self._backends.get(key)
 
-    async def _open_backend(self, label: str, adapter: str) -> Engine:
-        """Open a backend and remember it or its failure."""
-        key = _backend_key(label, adapter)
+    async def _open_engine(self, label: str, adapter: str) -> Engine:
+        """Open an engine and remember it or its failure."""
+        key = _engine_key(label, adapter)
         with self._lock:
             if key in self._backends:
                 return self._backends[key]
             start_ns = perf_counter_ns()
             try:
-                backend = _require_backend(label, await _open_device(key[0], adapter))
+                engine = _require_engine(label, await _open_device(key[0], adapter))
             except MustAwait:
                 raise  # it may well open when it is awaited
             except DeviceError as error:
@@ -99,41 +99,41 @@ class EnginePool:
                 raise
             # In a tab another task may have opened it while this one waited.
             if key in self._backends:
-                await backend.close()
+                await engine.close()
             else:
-                self._backends[key] = backend
+                self._backends[key] = engine
                 self._opening_ns[key] = perf_counter_ns() - start_ns
             return self._backends[key]
 
     def opening_ns(self, label: str, adapter: str = "") -> int:
-        """Nanoseconds that the last opening of the backend took; 0 before that."""
-        return self._opening_ns.get(_backend_key(label, adapter), 0)
+        """Nanoseconds that the last opening of the engine took; 0 before that."""
+        return self._opening_ns.get(_engine_key(label, adapter), 0)
 
     def backend_with_limits(self, label: str, adapter: str, limits: Limits) -> Engine:
-        """Return the backend under stricter limits, on the same device.
+        """Return the engine under stricter limits, on the same device.
 
         Errors   as `backend`; Unsupported for an engine that has no such limits.
         """
-        backend = self.backend(label, adapter)
-        key = (*_backend_key(label, adapter), limits)
+        engine = self.backend(label, adapter)
+        key = (*_engine_key(label, adapter), limits)
         with self._lock:
             if key not in self._limited_backends:
-                self._limited_backends[key] = limited(backend, limits)
+                self._limited_backends[key] = limited(engine, limits)
             return self._limited_backends[key]
 
     def close_all(self) -> None:
-        """Close every backend and forget failures; the next use opens them again."""
+        """Close every engine and forget failures; the next use opens them again."""
         clear_detection_caches()
         with self._lock:
-            backends = [*self._backends.values(), *self._limited_backends.values()]
+            engines = [*self._backends.values(), *self._limited_backends.values()]
             self._backends.clear()
             self._limited_backends.clear()
             self._failures.clear()
-        for backend in backends:
-            run_blocking(backend.close())
+        for engine in engines:
+            run_blocking(engine.close())
 
 
-def _backend_key(label: str, adapter: str) -> EngineKey:
+def _engine_key(label: str, adapter: str) -> EngineKey:
     """Return the pool's key of a device label and an adapter name."""
     return canonical_label(label), check_adapter_name(adapter).lower()
 
@@ -146,15 +146,15 @@ async def _open_device(label: str, adapter: str) -> object:
     return await row.open(adapter)
 
 
-def _require_backend(label: str, backend: object) -> Engine:
+def _require_engine(label: str, engine: object) -> Engine:
     """Return the opened object if it is an engine. Errors  GraphError that names its
     type.
     """
-    if isinstance(backend, Engine):
-        return backend
+    if isinstance(engine, Engine):
+        return engine
     raise GraphError(
         f"open device '{label}'",
-        f"its registry entry returned a {type(backend).__name__}, which is not an "
+        f"its registry entry returned a {type(engine).__name__}, which is not an "
         "engine",
         "an engine must be a subclass of rlxweb.engines.protocol.Engine",
         "declare the class as a subclass: class MyEngine(Engine)",
