@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ops.elementwise import cpu as elementwise
 from rlxweb.ops.fft.cpu import numpy as fft
 from rlxweb.ops.gather import cpu as gather
@@ -16,6 +17,7 @@ from rlxweb.ops.recurrent.cpu import numpy as recurrent
 from rlxweb.ops.reduce.cpu import numpy as reduce
 from rlxweb.ops.sort import cpu as sort
 from rlxweb.ops.welch.cpu import numpy as welch
+from tests.engines_under_test import Engine, adapter_backend
 
 WGSL_TABLE = KernelTable(load_kernels("wgsl"))
 COPY_VARIANTS = WGSL_TABLE.for_op(COPY)
@@ -39,3 +41,11 @@ def direct_function(variant: KernelVariant) -> Callable[..., Any]:
     """Return the function of a variant that has the same for every node."""
     function: Callable[..., Any] = variant.build(None, None, None)
     return function
+
+
+def engine_with_variants(
+    request: AdapterRequest, variants: Sequence[KernelVariant] = WGSL_TABLE.variants
+) -> Engine:
+    """Return the adapter's engine with some kernel variants alone."""
+    backend = adapter_backend(request, variants=variants)
+    return Engine(backend.name, backend)

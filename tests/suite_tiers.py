@@ -47,10 +47,8 @@ NOT_QUICK = (
     "graphs/test_random_gradients",
     "limits/test_native_kernel_eviction",
     "limits/test_gpu_resource_leaks",
-    "ops/test_cpu_native_programs",
     "ops/test_fft_lengths",
     "ops/test_epilogues",
-    "ops/test_gpu_kernel_shapes",
     "unit/engines/test_plugin_entry_points",
     "unit/engines/test_howto_page_engine",
     "unit/select/calibration/",
@@ -86,11 +84,8 @@ NOT_QUICK = (
     "graphs/test_language_models",
     "graphs/test_recurrent_networks",
     "ops/test_linear_systems",
-    "ops/test_norms_vs_torch",
-    "ops/test_resize_vs_torch",
     "ops/test_grouped_matmul_selective_scan",
     "ops/test_rotary_gated_units_lora",
-    "ops/test_conv_pool_vs_torch",
 )
 """Prefixes of the paths of files that take too long for the quick tier."""
 WHOLE = (

@@ -19,7 +19,7 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
 from tests.engines_under_test import Engine
-from tests.ops.test_gpu_kernel_variants import engine_with_variants
+from tests.kernel_tables import engine_with_variants
 
 B, H, S, D, K = 2, 3, 16, 32, 20
 

@@ -23,10 +23,9 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.shape_arithmetic import Shape
+from tests.conftest import ADAPTERS
 from tests.engines_under_test import Engine, engine
-from tests.kernel_tables import WGSL_TABLE
-from tests.ops.test_gpu_kernel_shapes import LAVAPIPE
-from tests.ops.test_gpu_kernel_variants import engine_with_variants
+from tests.kernel_tables import WGSL_TABLE, engine_with_variants
 from tests.suite_tiers import Sampler, thin_out_cases
 
 pytestmark = pytest.mark.requires_wgpu
@@ -241,7 +240,8 @@ def test_products_of_any_size(m: int, k: int, n: int, kind: str) -> None:
     bias_shape = {"row": (n,), "column": (m, 1), "one": (), "same": (m, n)}[kind]
     assert (
         epilogue_mismatch(
-            engine(LAVAPIPE), *build_case((gated_product, (m, k), (k, n), bias_shape))
+            engine(ADAPTERS["lavapipe"]),
+            *build_case((gated_product, (m, k), (k, n), bias_shape)),
         )
         == ""
     )

@@ -14,7 +14,7 @@ import torch
 import rlxweb as rlx
 from rlxweb.core.errors import RlxError
 from tests.engines_under_test import Array
-from tests.ops.test_conv_pool_vs_torch import (
+from tests.ops.torch_comparison import (
     assert_close_to_torch,
     random_array,
     run_on_cpu,

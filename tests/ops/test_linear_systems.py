@@ -12,7 +12,7 @@ import rlxweb as rlx
 from rlxweb.core.errors import RlxError
 from tests.conftest import ADAPTERS
 from tests.engines_under_test import engine
-from tests.ops.test_conv_pool_vs_torch import random_array, run_on_cpu
+from tests.ops.torch_comparison import random_array, run_on_cpu
 
 SHAPES = {
     "one": ((4, 4), (4, 2)),

@@ -11,7 +11,7 @@ import torch
 
 import rlxweb as rlx
 from rlxweb.core.errors import IndexRefused, RlxError
-from tests.ops.test_conv_pool_vs_torch import (
+from tests.ops.torch_comparison import (
     assert_close_to_torch,
     random_array,
     run_on_cpu,

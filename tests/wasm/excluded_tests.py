@@ -187,8 +187,8 @@ EXCLUDED_TESTS = {f"tests/unit/{name}": reason for name, reason in _UNIT_TESTS.i
 """File, test, or test with its parameter → its reason."""
 
 WASM_ONLY_FILES = (
-    "tests/unit/ops/test_wasm_attention.py",
-    "tests/unit/ops/test_wasm_softmax_norms.py",
+    "tests/unit/ops/test_wasm_kernels.py",
+    "tests/ops/test_kernel_agreement.py",
     "tests/unit/codegen/test_elementwise_wasm_in_pyodide.py",
 )
 """Files that test our WebAssembly code, which runs nowhere else."""

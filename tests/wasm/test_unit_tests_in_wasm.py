@@ -21,7 +21,12 @@ from tests.wasm.pyodide_setup import PyodideRun
 
 UNIT = ROOT / "tests" / "unit"
 PACKAGES = ("io", "signal", "ir", "ops", "codegen")
-PARTS = {"signals and ops": tuple(f"tests/unit/{package}" for package in PACKAGES)}
+PARTS = {
+    "signals and ops": (
+        *(f"tests/unit/{package}" for package in PACKAGES),
+        "tests/ops/test_kernel_agreement.py",
+    )
+}
 """Parts of the tests that run in a process of their own; "the rest" is everything else.
 """
 REST_PART = "the rest"

@@ -1,4 +1,4 @@
-"""Matrix products by WebAssembly, used only by Python in a browser.
+"""Kernels of WebAssembly run where Python is WebAssembly, and only there.
 
 The tests run in Pyodide under node as well (`./dev test wasm`).
 """
@@ -14,21 +14,94 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlxweb as rlx
+from rlxweb.ir.dtype import DType
+from rlxweb.ir.op import TensorType, registry
+from rlxweb.ops.attention.wasm import KERNELS as ATTENTION_KERNELS
+from rlxweb.ops.attention.wasm import WasmAttention
+from rlxweb.ops.conv.cpu.wasm import WasmConvolution
+from rlxweb.ops.conv.wgsl import convolution_shape
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
-from rlxweb.ops.matmul.cpu.wasm import (
-    MIN_MULTIPLICATIONS,
-    matmul,
-    try_matmul_into,
-    wasm_functions,
-)
+from rlxweb.ops.matmul.cpu.wasm import matmul, try_matmul_into, wasm_functions
+from rlxweb.ops.norm.wasm import KERNELS as NORM_KERNELS
+from tests.ops.kernel_cases.conv import GEOMETRIES
 
 IN_WASM = sys.platform == "emscripten"
+NORMS = {row.op: row for row in NORM_KERNELS}
+(WASM_ATTENTION,) = ATTENTION_KERNELS
+Shape = tuple[int, ...]
 
 
 @pytest.fixture(autouse=True)
 def enable_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enable compilation, which is off in other tests."""
     monkeypatch.setenv("RLX_FAST", "background")
+
+
+def can_normalize(
+    name: str, shape: Shape, axis: int = -1, dtype: DType = DType.F32
+) -> bool:
+    op, variant = registry.get(name), NORMS[name]
+    types = [TensorType(shape, dtype)]
+    types += [TensorType(shape[-1:], dtype)] * (int(str(op.arity)) - 1)
+    attrs = op.check_attrs({"axis": axis})
+    return variant.can_run(tuple(types), types[0], attrs)
+
+
+def test_wasm_row_gates() -> None:
+    for name in NORMS:
+        assert can_normalize(name, (40, 64)) == IN_WASM
+        assert not can_normalize(name, (400, 3))
+        assert not can_normalize(name, (40, 64), axis=0)
+        assert not can_normalize(name, (4, 8))
+        assert not can_normalize(name, (40, 64), dtype=DType.F64)
+
+
+def can_attend(q: Shape, dtype: DType = DType.F32, **options: Any) -> bool:
+    tensor_type = TensorType(q, dtype)
+    op = registry.get("attention")
+    attrs = op.check_attrs({"num_heads": q[1], "head_dim": q[3], **options})
+    return WASM_ATTENTION.can_run((tensor_type,) * 3, tensor_type, attrs)
+
+
+def test_wasm_attention_gates() -> None:
+    assert can_attend((1, 4, 32, 16)) == IN_WASM
+    assert not can_attend((1, 4, 32, 16), DType.F64)
+    assert not can_attend((1, 1, 4, 4))
+    assert not can_attend((1, 4, 32, 16), softcap=2.0)
+    assert not can_attend((1, 4, 32, 16), mask_kind="causal")
+
+
+def test_wasm_convolutions_run_only_in_wasm() -> None:
+    conv = registry.get("conv")
+    for _, x, w, options in GEOMETRIES:
+        shape = convolution_shape(x, w, conv.check_attrs(options))
+        assert WasmConvolution.can_run(shape) == IN_WASM
+
+
+def test_attention_pattern_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products around a softmax, as in networks, are fused into attention."""
+    calls, original_call = [], WasmAttention.__call__
+
+    def count_call(self: WasmAttention, *inputs: Any) -> Any:
+        calls.append(self)
+        return original_call(self, *inputs)
+
+    monkeypatch.setattr(WasmAttention, "__call__", count_call)
+    g, shape = rlx.Graph("spelled"), (2, 4, 32, 16)
+    q, k, v = (g.input(name, shape) for name in "qkv")
+    b = g.input("b", (2, 1, 1, 32))
+    scores = q @ k.transpose(0, 1, 3, 2) * 0.25 + b
+    g.set_outputs([g.softmax(scores) @ v])
+    rng = np.random.default_rng(0)
+    feeds = {name: rng.standard_normal(shape, np.float32) for name in "qkv"}
+    feeds["b"] = rng.standard_normal((2, 1, 1, 32), np.float32)
+    (got,) = rlx.Session("cpu").compile(g).run(feeds)
+    assert len(calls) == IN_WASM
+    wide = {name: array.astype(np.float64) for name, array in feeds.items()}
+    want = wide["q"] @ wide["k"].transpose(0, 1, 3, 2) * 0.25 + wide["b"]
+    want = np.exp(want - want.max(-1, keepdims=True))
+    want = want / want.sum(-1, keepdims=True) @ wide["v"]
+    np.testing.assert_allclose(got, want, 5e-5, 1e-5)
 
 
 def random_array(*shape: int, seed: int = 0) -> Any:
@@ -90,42 +163,6 @@ def test_products_of_any_size(rows: int, terms: int, columns: int) -> None:
 )
 def test_operands_may_have_any_layout(x: Any, y: Any) -> None:
     check_product(matmul(x, y), x, y)
-
-
-def test_nonfinite_values_stay_in_their_row() -> None:
-    x, y = random_array(20, 40), random_array(40, 60)
-    x[3, 5], x[4, 6] = np.nan, np.inf
-    with np.errstate(invalid="ignore"):
-        actual = matmul(x, y)
-    assert np.isnan(actual[3]).all()
-    assert np.isinf(actual[4]).all()
-    assert np.isfinite(np.delete(actual, [3, 4], axis=0)).all()
-
-
-def test_graphs_use_wasm_products() -> None:
-    """A dense layer and a convolution are right."""
-    g = rlx.Graph("net")
-    x, w, b = g.input("x", (2, 32, 24)), g.param("w", (24, 40)), g.param("b", (40,))
-    k = g.param("k", (8, 2, 3, 3))
-    image = g.reshape(x, (1, 2, 32, 24))
-    g.set_outputs([g.relu(x @ w + b), g.conv(image, k)])
-    compiled = rlx.Session("cpu").compile(g)
-    params = {
-        "w": random_array(24, 40),
-        "b": random_array(40, seed=2),
-        "k": random_array(8, 2, 3, 3),
-    }
-    for name, array in params.items():
-        compiled.set_param(name, array)
-    x0 = random_array(2, 32, 24, seed=3)
-    layer, planes = compiled.run({"x": x0})
-    expected = np.maximum(x0.astype(np.float64) @ params["w"] + params["b"], 0)
-    np.testing.assert_allclose(layer, expected, 1e-4, 1e-4)
-    image0 = x0.reshape(2, 32, 24).astype(np.float64)
-    windows = np.lib.stride_tricks.sliding_window_view(image0, (3, 3), axis=(1, 2))
-    wanted = np.einsum("cyxij,mcij->myx", windows, params["k"].astype(np.float64))
-    np.testing.assert_allclose(planes[0], wanted, 1e-4, 1e-4)
-    assert 2 * 32 * 24 * 40 >= MIN_MULTIPLICATIONS
 
 
 def test_weights_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
