@@ -64,7 +64,7 @@ TOLERANCES = {
     "fused": Tolerance(rtol=2e-5, atol=5e-6, relative_to_peak=True),
 }
 """Op, name of a kernel or the end of it, or "fused" with other ops → tolerance on the
-CPU, where it is less than the op's, which is for all engines.
+CPU, where it is not the op's, which is for all engines and for samples.
 """
 TORCH_TOLERANCE = Tolerance(rtol=1e-4, atol=1e-5)
 TORCH_TOLERANCES = {
@@ -547,7 +547,8 @@ def test_drawn_cases_agree_on_an_adapter(name: str, data: st.DataObject) -> None
     trial = data.draw(DRAWN_CASES[name]).trial()
     kernel = WGSL_TABLE.with_name(KERNELS_OF_DRAWN_CASES[name])[0]
     runner = on_adapter(kernel, ADAPTERS["lavapipe"])
-    assert runner.failures([trial] if runner.fits(trial) else []) == []
+    hypothesis.assume(runner.fits(trial))
+    assert runner.failures([trial]) == []
 
 
 def test_cases_name_kernels_that_exist() -> None:

@@ -287,6 +287,7 @@ def drawn_cases(draw: st.DrawFn) -> KernelCase:
         )
     )
     is_transposed = draw(st.booleans())
+    alone_or_not = st.sampled_from([None, plus_one])
     shapes = [(rows, terms), (terms, columns)]
     if is_transposed:
         shapes = [shape[::-1] for shape in shapes]
@@ -294,6 +295,6 @@ def drawn_cases(draw: st.DrawFn) -> KernelCase:
         "matmul",
         "any size",
         *shapes,
-        build=transposed_operands if is_transposed else plus_one,
+        build=transposed_operands if is_transposed else draw(alone_or_not),
         params=draw(st.sampled_from([(), (0,), (1,), (0, 1)])),
     )

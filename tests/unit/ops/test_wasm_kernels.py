@@ -23,7 +23,7 @@ from rlxweb.ops.conv.wgsl import convolution_shape
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
 from rlxweb.ops.matmul.cpu.wasm import matmul, try_matmul_into, wasm_functions
 from rlxweb.ops.norm.wasm import KERNELS as NORM_KERNELS
-from tests.ops.kernel_cases.conv import GEOMETRIES
+from tests.ops.kernel_cases.conv import LARGE_GEOMETRIES
 
 IN_WASM = sys.platform == "emscripten"
 NORMS = {row.op: row for row in NORM_KERNELS}
@@ -73,7 +73,7 @@ def test_wasm_attention_gates() -> None:
 
 def test_wasm_convolutions_run_only_in_wasm() -> None:
     conv = registry.get("conv")
-    for _, x, w, options in GEOMETRIES:
+    for _, x, w, options in LARGE_GEOMETRIES:
         shape = convolution_shape(x, w, conv.check_attrs(options))
         assert WasmConvolution.can_run(shape) == IN_WASM
 
