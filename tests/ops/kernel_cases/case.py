@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ MAX_KEPT_ELEMENTS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """A graph with the op whose kernels compute it, its feeds and its right outputs.
+    """A graph with the op whose kernels compute it, and its feeds.
 
     is_sample  whether it is one of the op's samples, which all engines keep to
     is_composed  whether the graph is more than the op
@@ -34,10 +34,16 @@ class Trial:
     op: str
     graph: Graph
     feeds: Mapping[str, Array]
-    expected: Sequence[Array]
+    make_expected: Callable[[], Sequence[Array]]
     is_sample: bool = False
     is_composed: bool = False
     is_exclusive: bool = False
+
+    @cached_property
+    def expected(self) -> Sequence[Array]:
+        """The right outputs, computed once."""
+        with np.errstate(all="ignore"):
+            return self.make_expected()
 
     @property
     def node(self) -> Node:
@@ -50,7 +56,10 @@ class Trial:
 
     @classmethod
     def of_sample(cls, op: str, case: OpCase) -> Trial:
-        return cls(case.label, op, case.graph, case.feeds, [case.expected], True)
+        def make_expected() -> list[Array]:
+            return [case.expected]
+
+        return cls(case.label, op, case.graph, case.feeds, make_expected, True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,14 +131,12 @@ class KernelCase:
             outputs = self.build(graph, *tensors, **self.attrs)
         graph.set_outputs(outputs if isinstance(outputs, list) else [outputs])
         feeds = {f"x{index}": array for index, array in enumerate(arrays)}
-        with np.errstate(all="ignore"):
-            expected = reference_outputs(graph, feeds)
         return Trial(
             self.label,
             self.op,
             graph,
             feeds,
-            expected,
+            partial(reference_outputs, graph, feeds),
             is_composed=self.build is not None,
             is_exclusive=self.is_exclusive,
         )
