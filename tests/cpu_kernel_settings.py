@@ -18,18 +18,18 @@ from rlxweb.core.errors import AdapterMissing
 from rlxweb.engines import cpu_float16_via_float32, cpu_native_program
 from rlxweb.engines.cpu import JIT_CACHES
 from rlxweb.ops import cache_blocking
-from rlxweb.ops.attention import cpu as attention
-from rlxweb.ops.attention import wasm as wasm_attention
+from rlxweb.ops.attention.cpu import native as attention
+from rlxweb.ops.attention.cpu import wasm as wasm_attention
 from rlxweb.ops.conv.cpu import native as conv
 from rlxweb.ops.conv.cpu import native_phase_split as phase_split
 from rlxweb.ops.kernel_variant import KernelTable, KernelVariant
 from rlxweb.ops.matmul.cpu import native as matmul
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
-from rlxweb.ops.norm import cpu as norm
-from rlxweb.ops.norm import wasm as wasm_norm
-from rlxweb.ops.recurrent import cpu as recurrent
-from rlxweb.ops.reduce import cpu as reduce
-from rlxweb.ops.reduce import cpu_fast_sums
+from rlxweb.ops.norm.cpu import native as norm
+from rlxweb.ops.norm.cpu import wasm as wasm_norm
+from rlxweb.ops.recurrent.cpu import native as recurrent
+from rlxweb.ops.reduce.cpu import native as reduce
+from rlxweb.ops.reduce.cpu import numpy as cpu_fast_sums
 
 WORTHWHILE_SIZES: list[tuple[Any, str, int]] = [
     (norm, "MIN_ELEMENTS", 1),

@@ -19,8 +19,8 @@ import pytest
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.engines import cpu_native_program
-from rlxweb.engines.cpu import CPU_VARIANTS, CpuBackend
-from rlxweb.engines.webgpu.engine import WebGpuBackend
+from rlxweb.engines.cpu import CPU_VARIANTS, CpuEngine
+from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -153,7 +153,7 @@ def mismatches(
     return lines
 
 
-def run_on(backend: CpuBackend | WebGpuBackend, trial: Trial) -> list[list[Array]]:
+def run_on(backend: CpuEngine | WebGpuEngine, trial: Trial) -> list[list[Array]]:
     """Return the outputs of each run: three where weights are params, which are packed
     from the second run on.
     """
@@ -161,12 +161,12 @@ def run_on(backend: CpuBackend | WebGpuBackend, trial: Trial) -> list[list[Array
     program = run_blocking(backend.prepare(compile_graph(graph, backend.target)))
     try:
         for name in graph.named("param"):
-            run_blocking(backend.set_param(program, name, trial.feeds[name]))
+            run_blocking(program.set_param(name, trial.feeds[name]))
         feeds = {name: trial.feeds[name] for name in graph.named("input")}
         run_count = 3 if graph.named("param") else 1
         return [run_blocking(backend.run(program, feeds)) for _ in range(run_count)]
     finally:
-        run_blocking(backend.release(program))
+        run_blocking(program.close())
 
 
 def node_types(trial: Trial) -> tuple[tuple[TensorType, ...], TensorType]:
@@ -218,10 +218,10 @@ def cpu_failures(
     if kernel in PROGRAM_KERNELS:
         others = [variant for variant in CPU_VARIANTS if variant.op != kernel.op]
         with only_program_kernels([observed]) as runs:
-            results = run_on(CpuBackend(variants=others), trial)
+            results = run_on(CpuEngine(variants=others), trial)
         is_used = bool(runs and builds)
     else:
-        results = run_on(CpuBackend(variants=[replace(observed, gate=None)]), trial)
+        results = run_on(CpuEngine(variants=[replace(observed, gate=None)]), trial)
         is_used = bool(builds)
     failures = mismatches(trial, results, cpu_tolerance(kernel, trial))
     if setting == "not compiled":
@@ -300,7 +300,7 @@ def test_native_programs_agree(sampled: Sampler) -> None:
     """
     samples = [case for op in checked_ops() for case in smoke_samples(op)]
     cases = [*sampled(samples, len(samples) // 12, quick=100), *chain_cases()]
-    backend, failures = CpuBackend(), []
+    backend, failures = CpuEngine(), []
     with cpu_setting("here"), only_program_kernels(PROGRAM_KERNELS) as runs:
         for case in cases:
             prepared = case.prepare()
@@ -311,7 +311,7 @@ def test_native_programs_agree(sampled: Sampler) -> None:
                 outputs = run_blocking(backend.run(program, prepared.feeds))
                 reason = prepared.judge(outputs).reason
                 failures += [f"{case.name}: {reason}"] if reason else []
-            run_blocking(backend.release(program))
+            run_blocking(program.close())
     assert not failures, "\n".join(failures)
     assert len(runs) > len(cases) // 3
 
@@ -323,7 +323,7 @@ def test_reference_agrees(op: str, sampled: Sampler) -> None:
     failures = []
     for case in sampled(cases, 20, quick=5):
         trial = case.trial()
-        results = run_on(CpuBackend(variants=()), trial)
+        results = run_on(CpuEngine(variants=()), trial)
         failures += mismatches(trial, results, registry.get(op).tolerance)
     assert not failures, "\n".join(failures)
 
@@ -340,7 +340,7 @@ def test_torch_agrees(why: str) -> None:
         tensors = map(torch.from_numpy, trial.feeds.values())
         want = case.torch(torch, *tensors, **case.attrs).numpy()
         judged = replace(trial, make_expected=partial(list, [want]))
-        results = run_on(CpuBackend(), trial)
+        results = run_on(CpuEngine(), trial)
         failures += mismatches(
             judged, results, TORCH_TOLERANCES.get(why, TORCH_TOLERANCE)
         )
@@ -356,7 +356,7 @@ class WgslKernelRunner:
     def __init__(
         self,
         kernel: KernelVariant,
-        open_backend: Callable[[KernelVariant], WebGpuBackend],
+        open_backend: Callable[[KernelVariant], WebGpuEngine],
     ) -> None:
         self.kernel, self.plans = kernel, [None]
         self.backend = open_backend(replace(kernel, build=self._note_plan))
@@ -531,7 +531,7 @@ def test_kernels_agree_on_dawn(is_full_tier: bool) -> None:
             if kernel.feature:
                 continue
             runner = WgslKernelRunner(
-                kernel, lambda observed: WebGpuBackend(port, variants=[observed])
+                kernel, lambda observed: WebGpuEngine(port, variants=[observed])
             )
             wide_heads = [
                 case.trial()
@@ -558,7 +558,7 @@ def test_drawn_cases_agree(name: str, data: st.DataObject) -> None:
     case = data.draw(DRAWN_CASES[name])
     trial = case.trial()
     with cpu_setting("here") as answers:
-        results = run_on(CpuBackend(variants=()), trial)
+        results = run_on(CpuEngine(variants=()), trial)
         tolerance = registry.get(trial.op).tolerance
         assert mismatches(trial, results, tolerance) == []
         for kernel in CPU_KERNELS:

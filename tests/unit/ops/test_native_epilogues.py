@@ -10,7 +10,7 @@ import pytest
 from rlxweb.codegen import jit_cache
 from rlxweb.codegen.native_elementwise import region_kernels
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
@@ -41,7 +41,7 @@ class PreparedCpuGraph:
     """Graph prepared on the CPU backend."""
 
     def __init__(self, graph: Graph) -> None:
-        self.backend, self.graph = CpuBackend(), graph
+        self.backend, self.graph = CpuEngine(), graph
         plan = compile_graph(graph, self.backend.target)
         self.program = run_blocking(self.backend.prepare(plan))
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ops.conv.cpu import native as conv
-from rlxweb.ops.recurrent import cpu as recurrent
-from rlxweb.ops.reduce import cpu_fast_sums
-from rlxweb.ops.reduce.cpu import ReductionAxes, reduction_axes
+from rlxweb.ops.recurrent.cpu import native as recurrent
+from rlxweb.ops.reduce.cpu import numpy as cpu_fast_sums
+from rlxweb.ops.reduce.cpu.native import ReductionAxes, reduction_axes
 
 pytestmark = pytest.mark.requires_fast
 
@@ -120,6 +120,6 @@ def test_nothing_compiled_is_selected_when_compilation_is_off(
 ) -> None:
     x = TensorType((64, 64), DType.F32)
     arguments = registry.get("softmax"), (x,), x, {"axis": -1}
-    assert "softmax, compiled" in CpuBackend().variants_for(*arguments)
+    assert "softmax, compiled" in CpuEngine().variants_for(*arguments)
     monkeypatch.setenv("RLX_FAST", "off")
-    assert "softmax, compiled" not in CpuBackend().variants_for(*arguments)
+    assert "softmax, compiled" not in CpuEngine().variants_for(*arguments)

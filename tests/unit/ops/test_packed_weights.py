@@ -9,7 +9,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.engines.cpu import CpuBackend
+from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
@@ -38,7 +38,7 @@ class PreparedCpuGraph:
     """Graph prepared on the CPU backend."""
 
     def __init__(self, graph: Graph) -> None:
-        self.backend = CpuBackend()
+        self.backend = CpuEngine()
         plan = compile_graph(graph, self.backend.target)
         self.program = run_blocking(self.backend.prepare(plan))
 
@@ -58,12 +58,12 @@ def test_weights_for_few_rows_are_packed(rng: np.random.Generator) -> None:
     before = len(packed)
     for _ in range(3):
         value = random_floats(rng, 200, 250)
-        run_blocking(run.backend.set_param(run.program, "y", value))
+        run_blocking(run.program.set_param("y", value))
         for count in (before, before + 1, before + 1):
             (got,) = run_blocking(run.backend.run(run.program, feeds))
             check_close(got, feeds["x"].astype(float) @ value, 200)
             assert len(packed) <= count + 1
-    run_blocking(run.backend.release(run.program))
+    run_blocking(run.program.close())
     gc.collect()
     assert len(packed) == before
 
@@ -84,7 +84,7 @@ def test_transposed_weights_are_packed_once(
         y, value = graph.param("y", (150, 250)), value.T
     graph.set_outputs([x @ y])
     run, feeds = PreparedCpuGraph(graph), {"x": random_floats(rng, 200, 150)}
-    run_blocking(run.backend.set_param(run.program, "y", value))
+    run_blocking(run.program.set_param("y", value))
     before = len(PANEL_CACHE._packed)
     want = evaluate(graph, {"y": value, **feeds}, promote=True)[0]
     for _ in range(3):

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.attention.wasm import KERNELS as ATTENTION_KERNELS
-from rlxweb.ops.attention.wasm import WasmAttention
+from rlxweb.ops.attention.cpu.wasm import KERNELS as ATTENTION_KERNELS
+from rlxweb.ops.attention.cpu.wasm import WasmAttention
 from rlxweb.ops.conv.cpu.wasm import WasmConvolution
-from rlxweb.ops.conv.wgsl import convolution_shape
+from rlxweb.ops.conv.wgsl.plan import convolution_shape
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
 from rlxweb.ops.matmul.cpu.wasm import matmul, try_matmul_into, wasm_functions
-from rlxweb.ops.norm.wasm import KERNELS as NORM_KERNELS
+from rlxweb.ops.norm.cpu.wasm import KERNELS as NORM_KERNELS
 from tests.ops.kernel_cases.conv import LARGE_GEOMETRIES
 
 IN_WASM = sys.platform == "emscripten"
