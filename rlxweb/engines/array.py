@@ -167,6 +167,7 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
         self.copy_array = copied or partial(xp.asarray, copy=True)
         self._from_dlpack = from_dlpack
         self.kernels = KernelTable(variants)
+        self._library_dtypes: dict[DType, Any] = {}
         self.library_context, self._loss_reason, self._max_array_bytes = (
             around,
             why_lost,
@@ -199,8 +200,7 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
         dead_values = dead_after_steps([inputs for _, _, inputs in work], keep_ids)
         with self.library_context():
             dtypes = {
-                dtype: self._to_device(np.zeros(1, dtype.numpy)).dtype
-                for dtype in {n.type.dtype for n, _, _ in work}
+                n.type.dtype: self._library_dtype(n.type.dtype) for n, _, _ in work
             }
             constants = {
                 n.id: self._to_device(n.attrs["value"].array)
@@ -219,6 +219,13 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
         nodes = graph.named("input") | graph.named("param")
         leaf_ids = {name: node.id for name, node in nodes.items()}
         return ArrayProgram(plan, self, leaf_ids, compute, calls, constants)
+
+    def _library_dtype(self, dtype: DType) -> Any:
+        """Return the library's own name of a dtype."""
+        if dtype not in self._library_dtypes:
+            sample = self._to_device(np.zeros(1, dtype.numpy))
+            self._library_dtypes[dtype] = sample.dtype
+        return self._library_dtypes[dtype]
 
     def _check_array_sizes(self, graph: Graph) -> None:
         for node in graph.nodes():

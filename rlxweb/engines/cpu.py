@@ -20,6 +20,7 @@ from rlxweb.codegen.native_elementwise import (
     region_kernels,
 )
 from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
+from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.compiler.plan import Plan, PlanStep
 from rlxweb.core.thread_tasks import raise_if_cancelled
 from rlxweb.engines.array import ArrayEngine, ArrayProgram, NodeWork, array_target
@@ -58,7 +59,10 @@ from rlxweb.ops.norm.cpu.native import softmax_norm_kernels
 from rlxweb.ops.recurrent.cpu.native import recurrence_kernels
 from rlxweb.ops.reduce.cpu.native import reduction_kernels
 
-_OP_KERNELS: Final = load_kernels("cpu")
+_FEATURES: Final = frozenset({"webassembly"} if IN_BROWSER else ())
+_OP_KERNELS: Final = tuple(
+    kernel for kernel in load_kernels("cpu") if kernel.is_supported(_FEATURES)
+)
 CPU_VARIANTS: Final = (*_OP_KERNELS, *float16_variants(_OP_KERNELS))
 """Kernel variants of the CPU: compiled code first, then efficient NumPy."""
 JIT_CACHES: Final = (

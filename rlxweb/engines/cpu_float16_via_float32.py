@@ -50,6 +50,7 @@ def float16_variants(variants: Sequence[KernelVariant]) -> tuple[KernelVariant, 
             op,
             partial(_plan, candidates),
             partial(_is_supported, candidates),
+            dtypes=frozenset({DType.F16}),
         )
         for op in _FLOAT16_OPS
         if (candidates := [variant for variant in variants if variant.op == op])
@@ -81,8 +82,7 @@ def _matching_variant(
 def _is_supported(
     variants: Sequence[KernelVariant], inputs: Types, out: TensorType, attrs: Attrs
 ) -> bool:
-    is_float16 = out.dtype is DType.F16
-    return is_float16 and _matching_variant(variants, inputs, out, attrs) is not None
+    return _matching_variant(variants, inputs, out, attrs) is not None
 
 
 def _plan(

@@ -204,11 +204,10 @@ class Graph(Builder):
 
     def _add_leaf(self, op: str, name: str, shape: Any, dtype: DTypeLike) -> Tensor:
         """Add an input or param after checking its name, shape and dtype."""
-        context = f"{op} {shown(name)} of graph '{self.name}'"
         is_valid_name = isinstance(name, str) and bool(name)
         if not is_valid_name or name in self._state.names:
             raise GraphError(
-                context,
+                f"{op} {shown(name)} of graph '{self.name}'",
                 "the name is already used"
                 if is_valid_name
                 else "the name must be a non-empty string",
@@ -219,7 +218,7 @@ class Graph(Builder):
         try:
             leaf_type = TensorType(as_shape(shape), as_dtype(dtype))
         except GraphError as error:
-            error.doing = context
+            error.doing = f"{op} {shown(name)} of graph '{self.name}'"
             raise
         node = self._append_node(op, (), {"name": name}, leaf_type, name)
         self._state.names[name] = node.id

@@ -15,6 +15,7 @@ from zlib import crc32
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.core.limits import Limits
 from rlxweb.cost.calibration_record import AutotuneResult, nearest_result
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import Attrs, TensorType, Types
 
@@ -44,7 +45,9 @@ class KernelVariant:
     gate     (input types, output type, attrs) → may it be taken; None: always. A gate
              says where the kernel is worth its while: past it the result must still be
              right, as tests open the gate to every float type
-    feature  of the device that it uses, by the name of the port; None: none
+    feature  of the device that it uses, by the name of the port; of a processor
+             "webassembly"; None: none
+    dtypes   of the result; None: any
     """
 
     name: str
@@ -52,6 +55,7 @@ class KernelVariant:
     build: Callable[..., Any]
     gate: Callable[[Types, TensorType, Attrs], bool] | None = None
     feature: str | None = None
+    dtypes: frozenset[DType] | None = None
 
     def is_supported(self, features: frozenset[str] | None) -> bool:
         """Return whether a device has the feature that it uses; None: all have."""
@@ -59,6 +63,8 @@ class KernelVariant:
 
     def can_run(self, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
         """Return whether the gate lets a node through."""
+        if self.dtypes is not None and out.dtype not in self.dtypes:
+            return False
         return self.gate is None or self.gate(inputs, out, attrs)
 
 

@@ -36,8 +36,15 @@ def validate_band(
 def validate_k(k: int, n_freqs: int, mode: str) -> int:
     """Return k as an int within its domain. Raises UsageError with both numbers."""
     check_mode(CONTEXT, mode)
-    hint = Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N"))
-    return _validate_count("k", k, n_freqs, "the number of bins", hint)
+    count = coerce_integer("k", k, CONTEXT)
+    if not 1 <= count <= n_freqs:
+        raise UsageError(
+            CONTEXT,
+            f"k is {count}",
+            f"must be 1 to {n_freqs}, the number of bins",
+            Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N")),
+        )
+    return count
 
 
 def validate_min_segments(min_segments: int | None, segments: int) -> int | None:
@@ -47,9 +54,11 @@ def validate_min_segments(min_segments: int | None, segments: int) -> int | None
     """
     if min_segments is None:
         return None
-    return _validate_count(
-        "min_segments", min_segments, segments, "the number of averaged segments"
-    )
+    count = coerce_integer("min_segments", min_segments, CONTEXT)
+    if not 1 <= count <= segments:
+        rule = f"must be 1 to {segments}, the number of averaged segments"
+        raise UsageError(CONTEXT, f"min_segments is {count}", rule)
+    return count
 
 
 def validate_max_error(max_error: float | None) -> float:
@@ -63,14 +72,3 @@ def validate_max_error(max_error: float | None) -> float:
             CONTEXT, f"max_error is {value}", rule, "pass 1e-3 for one part in 1,000"
         )
     return value
-
-
-def _validate_count(
-    name: str, value: int, max_count: int, limit_name: str, hint: str = ""
-) -> int:
-    """Return a count as an int from 1 to max_count. Raises UsageError."""
-    count = coerce_integer(name, value, CONTEXT)
-    if not 1 <= count <= max_count:
-        rule = f"must be 1 to {max_count}, {limit_name}"
-        raise UsageError(CONTEXT, f"{name} is {count}", rule, hint)
-    return count

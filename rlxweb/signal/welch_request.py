@@ -139,7 +139,7 @@ def _resolve_request(
     signal_length = _coerce_optional_integer("the signal's length", n_samples)
     window_spec = preset.window if request.window is None else request.window
     requested_nperseg = _coerce_optional_integer("nperseg", request.nperseg)
-    window = _cached_window_bytes(window_spec, requested_nperseg, signal_length)
+    window = _window_samples(window_spec, requested_nperseg, signal_length)
     nperseg = len(window) // 8
     noverlap = _coerce_optional_integer("noverlap", request.noverlap)
     if noverlap is None:
@@ -263,20 +263,9 @@ def _validate_rate(fs: object) -> float:
     return rate
 
 
-def _cached_window_bytes(*arguments: Any) -> bytes:
-    """Return the window's samples as bytes, cached; their number determines nperseg, as
-    in SciPy.
-    """
-    return _window_cache.get_or_create(
-        arguments, lambda: _window_bytes(*arguments), len
-    )
-
-
-def _window_bytes(
-    window: WindowLike | bytes, nperseg: int | None, n_samples: int | None
-) -> bytes:
-    """Compute the window's samples as bytes and check them against nperseg and the
-    signal's length.
+def _window_samples(window: Any, nperseg: int | None, n_samples: int | None) -> bytes:
+    """Return the window's samples as bytes, after a check against nperseg and the
+    signal's length; their number determines nperseg, as in SciPy.
     """
     if n_samples is not None and n_samples < 1:
         raise UsageError(
@@ -306,7 +295,11 @@ def _window_bytes(
         )
     if isinstance(window, bytes):
         return window
-    return _require_finite(get_window(window, length)).tobytes()
+    return _window_cache.get_or_create(
+        (window, length),
+        lambda: _require_finite(get_window(window, length)).tobytes(),
+        len,
+    )
 
 
 def _power_scale(window: bytes, scaling: str, fs: float) -> float:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.result_buffer_pool import result_pool
-from rlxweb.codegen.wasm_builder import IN_BROWSER, load_fused_module
+from rlxweb.codegen.wasm_builder import load_fused_module
 from rlxweb.core.environment import jit_mode
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
@@ -56,7 +56,7 @@ def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Return True for large enough attention in float32 with no mask but one that is
     added.
     """
-    if not IN_BROWSER or jit_mode() == "off" or out.numel < MIN_ELEMENTS:
+    if jit_mode() == "off" or out.numel < MIN_ELEMENTS:
         return False
     if any(operand.dtype is not DType.F32 for operand in inputs[:3]):
         return False
@@ -130,6 +130,10 @@ def should_fuse_attention(op: Op, inputs: Types, out: TensorType, attrs: Attrs) 
 
 KERNELS = (
     KernelVariant(
-        "attention, by WebAssembly", "attention", WasmAttention, _is_supported
+        "attention, by WebAssembly",
+        "attention",
+        WasmAttention,
+        _is_supported,
+        "webassembly",
     ),
 )

@@ -372,6 +372,6 @@ _WASM_OPS: Final[dict[str, type[WasmMatmul]]] = (
     else {}
 )
 KERNELS = tuple(
-    KernelVariant(f"{op}, by WebAssembly", op, make_call, is_supported)
+    KernelVariant(f"{op}, by WebAssembly", op, make_call, is_supported, "webassembly")
     for op, make_call in _WASM_OPS.items()
 )

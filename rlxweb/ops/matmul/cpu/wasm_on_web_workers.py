@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from rlxweb.codegen.jit_cache import JitCache, WasmJitCache
 from rlxweb.codegen.native_elementwise import RegionSpec
 from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
-from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ops.kernel_variant import KernelVariant
@@ -122,7 +121,7 @@ def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Return True if there are Web Workers, or will be, and the product is large enough
     for them.
     """
-    if not IN_BROWSER or not is_supported(inputs, out, attrs):
+    if not is_supported(inputs, out, attrs):
         return False
     return can_share(inputs, out) and available_web_workers() is not None
 
@@ -134,6 +133,8 @@ def _plan_matmul(inputs: Types, out: TensorType, attrs: Attrs) -> SharedMatmul:
 
 
 KERNELS = (
-    KernelVariant("matmul, by Workers too", "matmul", _plan_matmul, _is_supported),
+    KernelVariant(
+        "matmul, by Workers too", "matmul", _plan_matmul, _is_supported, "webassembly"
+    ),
 )
 """Variant of matrix products with Web Workers, tried before that of one thread."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
+from rlxweb.codegen.wasm_builder import load_module
 from rlxweb.core.environment import jit_mode
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, TensorType, Types
@@ -39,7 +39,7 @@ def _compiled_functions() -> dict[str, Callable[..., None]] | None:
 
 def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Return True for lines along the last axis, in float32."""
-    if not IN_BROWSER or jit_mode() == "off" or out.rank == 0:
+    if jit_mode() == "off" or out.rank == 0:
         return False
     is_float32 = all(operand.dtype is DType.F32 for operand in inputs)
     is_last_axis = normalize_axis(attrs["axis"], out.rank) == out.rank - 1
@@ -64,7 +64,11 @@ def _run_op(op: str, attrs: Attrs, x: Array, *affine_arguments: Array) -> Array:
 
 KERNELS = tuple(
     KernelVariant(
-        f"{op}, by WebAssembly", op, for_every_node(partial(_run_op, op)), _is_supported
+        f"{op}, by WebAssembly",
+        op,
+        for_every_node(partial(_run_op, op)),
+        _is_supported,
+        "webassembly",
     )
     for op in OP_BODIES
 )
