@@ -42,10 +42,13 @@ class Layout:
         """True when the elements lie in row-major order from offset 0."""
         if self.offset:
             return False
-        return numel(self.shape) == 0 or all(
-            dim == 1 or stride == expected
-            for dim, stride, expected in zip(
-                self.shape, self.strides, row_major_strides(self.shape), strict=True
+        dense_strides = row_major_strides(self.shape)
+        if self.strides == dense_strides or numel(self.shape) == 0:
+            return True
+        return all(
+            dim == 1 or stride == dense_stride
+            for dim, stride, dense_stride in zip(
+                self.shape, self.strides, dense_strides, strict=True
             )
         )
 
