@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from rlxweb.core.function_options import (
     options_of,
 )
 from rlxweb.io import open_recording
+from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_peaks import welch_peaks
+from rlxweb.signal.welch_request import WelchRequest
 from tests.cli_runners import ROOT, run_python
 
 PAGE = ROOT / "site" / "pages" / "howto" / "add-an-option.md"
@@ -122,6 +125,17 @@ def test_every_declared_option_is_a_setting_of_a_run() -> None:
         assert changed != settings
     with pytest.raises(TypeError, match=r"Settings\(\).*'sfreq'; did you mean 'fs'\?"):
         Settings(sfreq=100.0)
+
+
+def test_a_run_over_recordings_computes_every_option() -> None:
+    """No option of `welch_peaks` is taken by the command line and then ignored.
+
+    Each is a field of the estimate or of the search for peaks, or one of these, which
+    `batch/recording_analysis.py` uses by name.
+    """
+    by_name = {"fmin", "fmax", "device", "adapter", "precision", "nan"}
+    estimate = {field.name for field in fields(WelchRequest)}
+    assert set(options_of(welch_peaks)) <= estimate | set(PeakSearch._fields) | by_name
 
 
 @pytest.mark.parametrize(("elsewhere", "here"), sorted(NAMES_ELSEWHERE.items()))
