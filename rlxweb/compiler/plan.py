@@ -1,4 +1,4 @@
-"""Plan: the compiled graph that every backend receives. Frozen, printable, free of any
+"""Plan: the compiled graph that every engine receives. Frozen, printable, free of any
 device.
 
 A plan is a list of steps over values. A value is a node's result lying dense in a slot
@@ -8,7 +8,7 @@ nothing. Slots are buffers shared by values whose lives do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -104,14 +104,23 @@ class Plan:
         return f"Plan({self.graph.name!r}: {len(self.steps)} steps)"
 
     def __str__(self) -> str:
+        return self.describe()
+
+    def describe(self, variant_of: Callable[[PlanStep], str] = lambda step: "") -> str:
+        """Return the plan as text, a line for each step.
+
+        variant_of  name of the kernel variant that runs a kernel step; "": the op's own
+        """
         lines = [f"plan of '{self.graph.name}'"]
         for step in self.steps:
             args = ", ".join(f"v{o.value}" for o in step.inputs)
             slot = self.slots.get(step.output)
+            variant = variant_of(step) if step.kind == "kernel" else ""
             lines.append(
                 f"  v{step.output} = {step.kind} {step.label}({args})"
                 f" : {self.types[step.output]}"
                 + (f" @{slot}" if slot is not None else "")
+                + (f" by '{variant}'" if variant else "")
             )
         outputs = ", ".join(f"v{o.value}" for o in self.outputs)
         lines.append(f"  return {outputs}")

@@ -265,21 +265,30 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
         return partial(self._compute_outputs, graph, calls)
 
     def _node_function(self, graph: Graph, node: Node) -> Callable[..., LibraryArray]:
-        types = tuple(graph.node(i).type for i in node.inputs)
+        return self._node_kernel(graph, node)[0]
+
+    def chosen_variant(self, graph: Graph, step: PlanStep) -> str:
+        return self._node_kernel(graph, graph.node(step.nodes[0]))[1]
+
+    def _node_kernel(
+        self, graph: Graph, node: Node
+    ) -> tuple[Callable[..., LibraryArray], str]:
+        """Return the function that computes a node, and the name of its variant."""
+        types = tuple([graph.node(i).type for i in node.inputs])
         op = registry.get(node.op)
 
-        def fit(variant: KernelVariant | None) -> Callable[..., LibraryArray] | None:
+        def fit(
+            variant: KernelVariant | None,
+        ) -> tuple[Callable[..., LibraryArray], str] | None:
             if variant is None:
-                return self._reference_function(op, node)
-            function: Callable[..., LibraryArray] | None = variant.build(
-                types, node.type, node.attrs
-            )
-            return function
+                return self._reference_function(op, node), ""
+            function = variant.build(types, node.type, node.attrs)
+            return None if function is None else (function, variant.name)
 
         ordered = self.kernels.ordered(node.op, types) if node.type.numel else (None,)
-        function = select_kernel(ordered, types, node.type, node.attrs, fit)
-        assert function is not None  # the reference fits
-        return function
+        kernel = select_kernel(ordered, types, node.type, node.attrs, fit)
+        assert kernel is not None  # the reference fits
+        return kernel
 
     def _reference_function(self, op: Op, node: Node) -> Callable[..., LibraryArray]:
         """Return the op's own function (attrs, *arrays) → array."""

@@ -16,9 +16,10 @@ from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, Feeds, Program
 from rlxweb.engines.timed_run_result import TimedRun
 
 if TYPE_CHECKING:
-    from rlxweb.compiler.plan import Plan
+    from rlxweb.compiler.plan import Plan, PlanStep
     from rlxweb.core.limits import Limits
     from rlxweb.cost.calibration_record import AutotuneResult
+    from rlxweb.ir.graph import Graph
     from rlxweb.ir.op import Attrs, Op, TensorType, Types
 
 OutputCallback = Callable[[list[Array]], object]
@@ -192,6 +193,12 @@ class HasVariants(Engine):
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
         """Names of the kernel variants that could run a node, chosen or not."""
+
+    @abstractmethod
+    def chosen_variant(self, graph: Graph, step: PlanStep) -> str:
+        """Name of the kernel variant that runs a kernel step; "" for the op's own
+        kernel.
+        """
 
     @abstractmethod
     def with_variant(self, variant: str) -> Engine:

@@ -223,6 +223,7 @@ def composed_methods() -> Iterator[Entry]:
     """Yield the graph methods that are neither an op of that name nor an alias of
     another method.
     """
+    Graph.load_op_methods()
     seen: set[Any] = set()
     for owner in Graph.__mro__:
         if owner is Graph or not owner.__module__.startswith("rlxweb"):

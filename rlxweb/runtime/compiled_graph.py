@@ -7,6 +7,7 @@ hands it to the caller's. Nothing else is doubled.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -17,6 +18,7 @@ from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError, RlxError, Unsupported
 from rlxweb.core.lazy_names import alias_keywords
 from rlxweb.cost.decision import Attempt, Decision, explain_decision
+from rlxweb.engines.capabilities import HasVariants
 from rlxweb.engines.protocol import Array, DeviceBuffer
 from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DTypeLike
@@ -432,12 +434,16 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
 
     def explain(self) -> str:
         """Return the decisions with their reasons, what stays on the device, and the
-        plan, as text.
+        plan with the kernel variants that run it, as text.
         """
         lines = [f"{self._job.graph.name} on {self.engine}"]
         lines += [explain_decision(d) for d in self.decisions]
         lines += self._placement.describe_device_data()
-        return "\n".join([*lines, str(self.plan)])
+        plan, engine = self.plan, self._placement.prepared.engine
+        if not isinstance(engine, HasVariants):
+            return "\n".join([*lines, str(plan)])
+        chosen = partial(engine.chosen_variant, plan.graph)
+        return "\n".join([*lines, plan.describe(chosen)])
 
     def close(self) -> None:
         """Free the program's buffers, once no run needs them. Idempotent."""

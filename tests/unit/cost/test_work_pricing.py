@@ -187,7 +187,7 @@ def test_record_without_the_requested_points_is_not_used(
 def test_only_hardware_is_guessed_at(
     monkeypatch: pytest.MonkeyPatch, software: bool
 ) -> None:
-    engine = SimpleNamespace(software=software)
+    engine = SimpleNamespace(identity=SimpleNamespace(software=software))
     stub_pool = SimpleNamespace(backend=lambda d, a: engine)
     monkeypatch.setattr(
         "rlxweb.select.calibration.engine_calibration_lookup.known_record",

@@ -6,6 +6,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.cli_runners import ROOT, run_python
 
 PAGE = ROOT / "site" / "pages" / "howto" / "add-an-op.md"
@@ -25,6 +27,52 @@ slope = rlx.grad(lambda x: np.sum(rlx.nn.logit(x)))(x)
 np.testing.assert_allclose(slope, 1 / (x * (1 - x)), 1e-5)
 print("logit" in unary_ops(), rlx.ops()["logit"].family, rlx.Graph.logit.__doc__)
 """
+
+
+KERNEL_PROGRAM = """
+import numpy as np
+import rlxweb as rlx
+from rlxweb.errors import ShapeError
+
+rng = np.random.default_rng(0)
+x, y = rng.standard_normal((2, 5, 300)).astype(np.float32)
+g = rlx.Graph("rows")
+g.set_outputs([g.row_dot(g.input("x", x.shape), g.input("y", y.shape))])
+for device in ("cpu", "vulkan"):
+    (out,) = rlx.Session(device).compile(g).run({"x": x, "y": y})
+    np.testing.assert_allclose(out, (x * y).sum(-1), 1e-4, 1e-4)
+gradient = rlx.grad(lambda x: np.sum(rlx.nn.row_dot(x, y)))(x)
+np.testing.assert_array_equal(gradient, y)
+try:
+    g.row_dot(g.input("a", (3,)), g.input("b", (4,)))
+except ShapeError as error:
+    print(error)
+print(rlx.ops()["row_dot"].family)
+"""
+
+
+@pytest.mark.requires_wgpu
+def test_a_record_and_a_shader_make_an_op_with_a_kernel(tmp_path: Path) -> None:
+    """Both engines compute it, it has a derivative, and it refuses wrong shapes."""
+    shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
+    shutil.copytree(ROOT / "shaders", tmp_path / "shaders")
+    text = PAGE.read_text("utf-8")
+    blocks = re.findall(r"```(python|wgsl)\n(.*?)```", text, re.S)
+    (record,) = (t for kind, t in blocks if kind == "python" and "row_dot" in t)
+    (shader,) = (t for kind, t in blocks if kind == "wgsl")
+    ops = tmp_path / "rlxweb" / "ops"
+    (ops / "reduce" / "row_dot.py").write_text(record, "utf-8")
+    (tmp_path / "shaders" / "reduce" / "row_dot.wgsl").write_text(shader, "utf-8")
+    modules = (ops / "__init__.py").read_text("utf-8")
+    row = '    "reduce.argminmax",\n'
+    assert row in modules
+    modules = modules.replace(row, f'{row}    "reduce.row_dot",\n')
+    (ops / "__init__.py").write_text(modules, "utf-8")
+    result = run_python("-c", KERNEL_PROGRAM, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert result.code == 0, result.err
+    refusal, family = result.out.splitlines()
+    assert refusal.startswith("row_dot of [3] f32, [4] f32: got [3] and [4]; both must")
+    assert family == "reduce"
 
 
 def test_one_record_in_one_file_makes_an_op(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from rlxweb.core.errors import UnknownOp
 from rlxweb.ir.op import registry
 from rlxweb.ops import FAMILIES
 from rlxweb.ops.listing import COMPOSED_FAMILY, CUSTOM_FAMILY, Vocabulary
+from tests.cli_runners import run_python
 
 
 def test_every_op_is_listed_by_the_family_that_declares_it() -> None:
@@ -21,6 +22,12 @@ def test_every_op_is_listed_by_the_family_that_declares_it() -> None:
     assert vocabulary["elu"].family == vocabulary["erf"].family == "elementwise"
     assert vocabulary["stft"].family == vocabulary["fft"].family == "fft"
     assert all(entry.summary for entry in vocabulary if entry.family != CUSTOM_FAMILY)
+
+
+def test_a_fresh_process_lists_composed_methods_too() -> None:
+    """The listing does not wait for a graph to load the methods of ops."""
+    program = "import rlxweb as rlx; print(rlx.ops()['einsum'].family)"
+    assert run_python("-c", program).out.strip() == COMPOSED_FAMILY
 
 
 def test_an_entry_lists_dtypes_and_attributes() -> None:

@@ -24,6 +24,7 @@ from rlxweb.core.limits import tiny_limits
 from rlxweb.cost.decision import Candidate, Decision
 from rlxweb.engines.pool import pool
 from rlxweb.ir.dtype import DType
+from rlxweb.ops.kernel_variant import load_kernels
 from rlxweb.runtime.compiled_graph import CompiledGraph
 from rlxweb.select.chooser import DevicePick, PlaceRequest
 from rlxweb.select.graph_job import GraphJob
@@ -307,3 +308,32 @@ def test_failed_automatic_choice_falls_back_to_cpu(
     assert compiled.device is Device.CPU
     assert "device of the test" in compiled.decisions[0].why
     assert "it will not" in compiled.decisions[0].why
+
+
+def test_explain_names_the_kernel_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that a kernel variant runs says which; of the own kernel nothing is said.
+    monkeypatch.setenv("RLX_FAST", "off")
+    for columns, name in ((1 << 18, " by 'cumsum, in parts'"), (3, "")):
+        graph = Graph("sums")
+        graph.set_outputs([graph.cumsum(graph.input("x", (4, columns)), axis=1)])
+        (step,) = (
+            line
+            for line in Session("cpu").compile(graph).explain().splitlines()
+            if "cumsum" in line
+        )
+        head, _, tail = step.partition("f32")
+        assert head == f"  v1 = kernel cumsum(v0) : [4, {columns}] "
+        assert tail.lstrip(" @0") == name.lstrip()
+
+
+@pytest.mark.requires_wgpu
+def test_explain_names_the_kernel_variants_of_a_gpu() -> None:
+    """What the text says is what the engine selects, with a region after it too."""
+    graph = Graph("dense")
+    x, w = graph.input("x", (512, 512)), graph.param("w", (512, 512))
+    graph.set_outputs([graph.relu(x @ w), graph.cumsum(x, axis=1)])
+    text = Session("vulkan").compile(graph).explain()
+    names = {variant.name for variant in load_kernels("wgsl") if variant.op == "matmul"}
+    matmul_step = next(line for line in text.splitlines() if "matmul+relu" in line)
+    assert matmul_step.partition(" by '")[2].removesuffix("'") in names
+    assert not any("cumsum" in line and " by '" in line for line in text.splitlines())

@@ -93,7 +93,7 @@ def test_the_counting_rule(n_samples: int, hop: int) -> None:
         (200, {"fs": "fast"}, "fs is 'fast'; it must be a number"),
         (200, {"scaling": "loud"}, "it must be 'density' or 'spectrum'"),
         (200, {"average": "mode"}, "it must be 'mean' or 'median'"),
-        (200, {"detrend": "cubic"}, "'constant', 'linear', None or False"),
+        (200, {"detrend": "cubic"}, "'constant', 'linear', 'none', None or False"),
         (200, {"detrend": np.mean}, "use rlxweb.welch, which accepts a function"),
         (200, {"noverlap": -100}, "noverlap is -100; must be 0 or more"),
         (200, {"nperseg": True}, "nperseg is True; it must be a whole number"),
