@@ -46,14 +46,12 @@ def close_fakes() -> list[tuple[str, str]]:
 
     So the test that left them fails, and none of those after it.
     """
-    keys = [key for key, engine in pool._backends.items() if is_fake(engine)]
+    keys = [key for key, engine in pool._engines.items() if is_fake(engine)]
     limited_keys = [
-        limited_key for limited_key in pool._limited_backends if limited_key[:2] in keys
+        limited_key for limited_key in pool._limited_engines if limited_key[:2] in keys
     ]
-    leftovers = [
-        pool._limited_backends.pop(limited_key) for limited_key in limited_keys
-    ]
-    leftovers += [pool._backends.pop(key) for key in keys]
+    leftovers = [pool._limited_engines.pop(limited_key) for limited_key in limited_keys]
+    leftovers += [pool._engines.pop(key) for key in keys]
     for engine in leftovers:
         run_blocking(engine.close())
     return keys

@@ -42,7 +42,7 @@ from rlxweb.runtime.input_validation import validate_array, validate_feeds
 Array = npt.NDArray[Any]
 __all__ = [
     "Array",
-    "Engine",
+    "EngineUnderTest",
     "PoisonedPort",
     "describe_mismatch",
     "engine",
@@ -106,10 +106,10 @@ class PoisonedPort:
         self.port.destroy(handle)
 
 
-def adapter_backend(
+def adapter_engine(
     request: AdapterRequest, limits: Limits | None = None, **options: Any
 ) -> WebGpuEngine:
-    """Return a backend on the tests' port of an adapter, which itself enforces
+    """Return an engine on the tests' port of an adapter, which itself enforces
     `limits`.
     """
     if limits is not None:
@@ -161,11 +161,11 @@ class GuardedPort:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineUnderTest:
     """Engine of a test, with the way its plans are compiled."""
 
     name: str
-    backend: Any
+    engine: Any
     optimise: bool = True
 
     def run(self, graph: Graph, feeds: Mapping[str, Any]) -> list[Array]:
@@ -178,8 +178,8 @@ class Engine:
         """Yield a function that runs the graph any number of times; free it at the
         end.
         """
-        plan = compile_graph(graph, self.backend.target, optimise=self.optimise)
-        program = run_blocking(self.backend.prepare(plan))
+        plan = compile_graph(graph, self.engine.target, optimise=self.optimise)
+        program = run_blocking(self.engine.prepare(plan))
 
         def run(feeds: Mapping[str, Any]) -> list[Array]:
             inputs = {n: feeds[n] for n in graph.named("input")}
@@ -187,7 +187,7 @@ class Engine:
                 array = validate_array("param", node, feeds[name])
                 run_blocking(program.set_param(name, array))
             arrays = validate_feeds(graph, graph.named("input"), inputs)
-            outputs: list[Array] = run_blocking(self.backend.run(program, arrays))
+            outputs: list[Array] = run_blocking(self.engine.run(program, arrays))
             return outputs
 
         try:
@@ -203,11 +203,13 @@ def _open_port(request: AdapterRequest) -> PoisonedPort:
     return PoisonedPort(port)
 
 
-def guarded_engine(request: AdapterRequest) -> Engine:
+def guarded_engine(request: AdapterRequest) -> EngineUnderTest:
     """Return the adapter's engine with guard bytes behind every buffer."""
     port = _open_port(request)
     guarded_port: Any = GuardedPort(port)
-    return Engine("guarded", WebGpuEngine(guarded_port, pipelines=port.pipelines))
+    return EngineUnderTest(
+        "guarded", WebGpuEngine(guarded_port, pipelines=port.pipelines)
+    )
 
 
 ARRAY_LIBRARIES = {"torch-cpu": open_torch, "jax-cpu": open_jax, "mlx": open_mlx}
@@ -221,7 +223,7 @@ def engine(
     limits: Limits | None = None,
     optimise: bool = True,
     variants: bool = True,
-) -> Engine:
+) -> EngineUnderTest:
     """Return the engine of NumPy (None), of an array library (by name) or of an
     adapter.
     """
@@ -230,24 +232,24 @@ def engine(
         name_parts.append("without variants")
     if request is None:
         numpy = CpuEngine() if variants else CpuEngine(variants=())
-        return Engine(" ".join(["NumPy", *name_parts]), numpy, optimise)
+        return EngineUnderTest(" ".join(["NumPy", *name_parts]), numpy, optimise)
     if isinstance(request, str):
-        backend = run_blocking(ARRAY_LIBRARIES[request]("cpu"))
+        engine = run_blocking(ARRAY_LIBRARIES[request]("cpu"))
         if not variants:
-            backend.kernels = KernelTable()
-        return Engine(" ".join([backend.name, *name_parts]), backend, optimise)
+            engine.kernels = KernelTable()
+        return EngineUnderTest(" ".join([engine.name, *name_parts]), engine, optimise)
     if limits is not None:
         name_parts.append("shrunk")
-    backend_options: dict[str, Any] = {} if variants else {"variants": ()}
-    backend = adapter_backend(request, limits, **backend_options)
-    return Engine(" ".join([backend.name, *name_parts]), backend, optimise)
+    engine_options: dict[str, Any] = {} if variants else {"variants": ()}
+    engine = adapter_engine(request, limits, **engine_options)
+    return EngineUnderTest(" ".join([engine.name, *name_parts]), engine, optimise)
 
 
-def missing_features(engine: Engine, names: Iterable[str]) -> set[str]:
+def missing_features(runner: EngineUnderTest, names: Iterable[str]) -> set[str]:
     """Return the given types and features that an engine does not have."""
-    supported = {dtype.value for dtype in engine.backend.target.array_dtypes}
-    if isinstance(engine.backend, WebGpuEngine):
-        supported |= engine.backend.kernel_selector.hardware.features
+    supported = {dtype.value for dtype in runner.engine.target.array_dtypes}
+    if isinstance(runner.engine, WebGpuEngine):
+        supported |= runner.engine.kernel_selector.hardware.features
     return {*names} - supported
 
 

@@ -110,9 +110,9 @@ def compute_scaled(
     out[:] = x * 2 + w
 
 
-def prepare_graph(backend: Any, graph: Graph) -> Any:
-    """Return the graph as a program of the backend."""
-    return run_blocking(backend.prepare(compile_graph(graph, backend.target)))
+def prepare_graph(engine: Any, graph: Graph) -> Any:
+    """Return the graph as a program of the engine."""
+    return run_blocking(engine.prepare(compile_graph(graph, engine.target)))
 
 
 def shader_source(graph: Graph, port: FakePort | None = None) -> str:

@@ -17,7 +17,7 @@ from rlxweb.ops.recurrent.cpu import numpy as recurrent
 from rlxweb.ops.reduce.cpu import numpy as reduce
 from rlxweb.ops.sort import cpu as sort
 from rlxweb.ops.welch.cpu import numpy as welch
-from tests.engines_under_test import Engine, adapter_backend
+from tests.engines_under_test import EngineUnderTest, adapter_engine
 
 WGSL_TABLE = KernelTable(load_kernels("wgsl"))
 COPY_VARIANTS = WGSL_TABLE.for_op(COPY)
@@ -45,7 +45,7 @@ def direct_function(variant: KernelVariant) -> Callable[..., Any]:
 
 def engine_with_variants(
     request: AdapterRequest, variants: Sequence[KernelVariant] = WGSL_TABLE.variants
-) -> Engine:
+) -> EngineUnderTest:
     """Return the adapter's engine with some kernel variants alone."""
-    backend = adapter_backend(request, variants=variants)
-    return Engine(backend.name, backend)
+    engine = adapter_engine(request, variants=variants)
+    return EngineUnderTest(engine.name, engine)

@@ -83,7 +83,7 @@ def engine_facts(place: DevicePlace) -> dict[str, Any]:
     """
     facts: dict[str, Any] = {"place": place.label, "note": "", "why": ""}
     try:
-        identity = pool.backend(place.device.label, place.adapter).identity
+        identity = pool.engine(place.device.label, place.adapter).identity
         software = place != CPU_PLACE and identity.software
         memory, arithmetic = gpu_roofline(identity.adapter)
         facts |= {
@@ -249,7 +249,7 @@ def _measured_figures(
 def _prepare_on_device(
     case: BenchmarkCase,
     feeds: NamedArrays,
-    engine: _BenchmarkedEngine,
+    benchmarked: _BenchmarkedEngine,
     resources: ExitStack,
 ) -> None:
     """Prepare the case as a graph whose inputs stay on the device.
@@ -257,30 +257,30 @@ def _prepare_on_device(
     Predicted are the kernels alone: nothing is brought, fetched or waited for between
     the runs of a sample.
     """
-    place = engine.place
-    backend = pool.backend(place.device.label, place.adapter)
+    place = benchmarked.place
+    engine = pool.engine(place.device.label, place.adapter)
     graph = case.build_graph(case.n_rows)
     job = GraphJob(graph, on_device=frozenset(feeds))
     (candidate,) = job.candidates(place)
     if candidate.terms is not None and not candidate.blocker:
         terms = candidate.terms
         kernels = terms.dispatch_ns + terms.compute_ns + terms.traffic_ns
-        engine.row["predicted_ns"] = kernels or None
-        engine.row["predicted_source"] = candidate.source
-    program = run_blocking(backend.prepare(job.plan_for(backend, place)))
+        benchmarked.row["predicted_ns"] = kernels or None
+        benchmarked.row["predicted_source"] = candidate.source
+    program = run_blocking(engine.prepare(job.plan_for(engine, place)))
     resources.callback(lambda: run_blocking(program.close()))
     device_inputs: dict[str, DeviceBuffer] = {}
     for name, array in feeds.items():
-        device_inputs[name] = run_blocking(backend.put(array))
+        device_inputs[name] = run_blocking(engine.put(array))
         resources.callback(device_inputs[name].free)
-    (output,) = run_blocking(backend.run(program, device_inputs, [True]))
+    (output,) = run_blocking(engine.run(program, device_inputs, [True]))
     assert isinstance(output, DeviceBuffer)
     try:
         _check_output(case, feeds, output)
     finally:
         output.free()
-    engine.run_repeatedly = lambda count: run_blocking(
-        repeat(backend, program, device_inputs, count)
+    benchmarked.run_repeatedly = lambda count: run_blocking(
+        repeat(engine, program, device_inputs, count)
     )
 
 

@@ -171,7 +171,7 @@ def _measure_place(
             bar.update(task, description=f"{place}: {text}")
 
         if race is None:
-            race = not pool.backend(place.device.label, place.adapter).identity.software
+            race = not pool.engine(place.device.label, place.adapter).identity.software
         race_s = AUTOTUNE_S if race else 0.0
         return measure_now(place, budget_s=budget_s, race_s=race_s, progress=show_step)
 

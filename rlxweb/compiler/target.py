@@ -1,4 +1,4 @@
-"""Target: a backend's description of itself to the compiler."""
+"""Target: an engine's description of itself to the compiler."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def copy_if_shared(array: Array, others: Sequence[Array]) -> Array:
 
 
 class LibraryArrayEngine(ImportsDlpack):
-    """Base of backends whose device arrays are arrays of a library."""
+    """Base of engines whose device arrays are arrays of a library."""
 
     xp: Any
     _shares_host_memory: bool

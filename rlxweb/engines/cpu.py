@@ -1,4 +1,4 @@
-"""NumPy backend on the CPU: always available, the embedded default and the numerical
+"""NumPy engine on the CPU: always available, the embedded default and the numerical
 reference.
 """
 

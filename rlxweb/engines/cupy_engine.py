@@ -1,4 +1,4 @@
-"""CuPy backend: CUDA and ROCm by cuFFT and cuBLAS, or hipFFT and rocBLAS.
+"""CuPy engine: CUDA and ROCm by cuFFT and cuBLAS, or hipFFT and rocBLAS.
 
 Imported when one of its devices is opened and never before. Elementwise regions are one
 generated kernel each (`cupy_elementwise.py`), Welch estimates and lines are

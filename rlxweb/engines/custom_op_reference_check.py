@@ -56,7 +56,7 @@ COARSE_TOLERANCE = Tolerance(rtol=1e-3, atol=1e-3)
 ROUNDING_FACTOR = 8.0
 
 
-async def check_custom_ops(graph: Graph, backend: Engine) -> None:
+async def check_custom_ops(graph: Graph, engine: Engine) -> None:
     """Compare every registered op of a graph that was not yet checked on this engine
     with its reference.
 
@@ -64,7 +64,7 @@ async def check_custom_ops(graph: Graph, backend: Engine) -> None:
     Errors   Disagrees with the worst error and the first wrong element; GraphError for
     a reference that breaks its own shape rule; those of compiling and running.
     """
-    if isinstance(backend, ArrayEngine):
+    if isinstance(engine, ArrayEngine):
         return
     ops = {name: registry.get(name) for name in {n.op for n in graph.nodes()}}
     custom_names = {
@@ -72,23 +72,23 @@ async def check_custom_ops(graph: Graph, backend: Engine) -> None:
         for name, op in ops.items()
         if op.has_trait("custom") and not isinstance(op.lower, HostOnly)
     }
-    checked_ops = engine_caches(backend).checked_custom_ops
+    checked_ops = engine_caches(engine).checked_custom_ops
     for node in rewrite_graph(graph).nodes() if custom_names else ():
         if node.op not in custom_names:
             continue
         op, types = ops[node.op], tuple(graph.node(i).type for i in node.inputs)
         if checked_ops.get(op.name) is not op:
             for seed, sample in enumerate(op.samples):
-                await _compare_op(op, _OpTrial(sample, sample.draw(seed)), backend)
+                await _compare_op(op, _OpTrial(sample, sample.draw(seed)), engine)
             checked_ops[op.name] = op
         key = _trial_key(op, types, node)
         if checked_ops.get(key) is not op:
             reasons = [
-                await _compare_op(op, trial, backend)
+                await _compare_op(op, trial, engine)
                 for trial in _drawn_trials(op, types, node)
             ]
             if all(reasons) and not op.samples:
-                raise _not_comparable_error(op, types, backend, reasons[0])
+                raise _not_comparable_error(op, types, engine, reasons[0])
             checked_ops[key] = op
 
 
@@ -247,14 +247,14 @@ def _special_values_for(drawn: Drawn) -> list[float]:
     return values or [drawn.low]
 
 
-async def _compare_op(op: Op, trial: _OpTrial, backend: Engine) -> str:
+async def _compare_op(op: Op, trial: _OpTrial, engine: Engine) -> str:
     """Compare the op with its reference; return why that was impossible, or "". Errors
     Disagrees.
     """
     for array in trial.arrays:
         array.flags.writeable = False
     graph = single_op_graph(op, trial.sample, trial.arrays)
-    if not {n.type.dtype for n in graph.nodes()} <= backend.target.dtypes:
+    if not {n.type.dtype for n in graph.nodes()} <= engine.target.dtypes:
         return ""  # which is refused elsewhere
     try:
         want, rounding = _reference_result(op, graph, trial)
@@ -266,9 +266,9 @@ async def _compare_op(op: Op, trial: _OpTrial, backend: Engine) -> str:
         raise
     if want.size and not np.isfinite(want).any():
         return "the reference returned no finite value"
-    program = await backend.prepare(compile_graph(graph, backend.target))
+    program = await engine.prepare(compile_graph(graph, engine.target))
     try:
-        (got,) = await backend.run(program, named_feeds(trial.arrays))
+        (got,) = await engine.run(program, named_feeds(trial.arrays))
     finally:
         await program.close()
     out = graph.node(graph.outputs[0]).type
@@ -283,7 +283,7 @@ async def _compare_op(op: Op, trial: _OpTrial, backend: Engine) -> str:
         )
     comparison = compare_to_reference(got, want, out.dtype, tolerance, rounding)
     if comparison.reason:
-        raise _disagreement_error(op, trial.arrays, backend, comparison)
+        raise _disagreement_error(op, trial.arrays, engine, comparison)
     return ""
 
 
@@ -312,10 +312,10 @@ def _reference_result(op: Op, graph: Graph, trial: _OpTrial) -> tuple[Array, Any
 
 
 def _not_comparable_error(
-    op: Op, types: Types, backend: Engine, reason: str
+    op: Op, types: Types, engine: Engine, reason: str
 ) -> Disagrees:
     return Disagrees(
-        f"custom op '{op.name}' of {', '.join(map(str, types))} on {backend.name}",
+        f"custom op '{op.name}' of {', '.join(map(str, types))} on {engine.name}",
         "the WGSL could not be compared with the reference",
         reason,
         "pass `samples` to register_custom, with operands that the op accepts",
@@ -323,11 +323,11 @@ def _not_comparable_error(
 
 
 def _disagreement_error(
-    op: Op, arrays: Sequence[Array], backend: Engine, comparison: ComparisonResult
+    op: Op, arrays: Sequence[Array], engine: Engine, comparison: ComparisonResult
 ) -> Disagrees:
     types = ", ".join(f"{list(array.shape)} {array.dtype}" for array in arrays)
     return Disagrees(
-        f"custom op '{op.name}' of {types} on {backend.name}",
+        f"custom op '{op.name}' of {types} on {engine.name}",
         "the WGSL and the reference give different results",
         f"{comparison.reason}; the worst error is {comparison.max_error:.6g}",
         "fix the WGSL or the reference; if both are correct, pass a `tolerance` "

@@ -18,21 +18,21 @@ from rlxweb.ir.graph import Graph
 _TOLERANCE = 1e-4
 
 
-async def run_self_test(backend: Engine, context: str) -> None:
+async def run_self_test(engine: Engine, context: str) -> None:
     """Run a small graph in float32 and require the correct result.
 
     Errors   AdapterMissing for wrong ones, and whatever the engine raises.
     """
     graph, feeds, want = _test_graph()
-    program = await backend.prepare(compile_graph(graph, backend.target))
+    program = await engine.prepare(compile_graph(graph, engine.target))
     try:
-        got = (await backend.run(program, feeds))[0]
+        got = (await engine.run(program, feeds))[0]
     finally:
         await program.close()
     if got.shape != want.shape or not np.allclose(got, want, _TOLERANCE, _TOLERANCE):
         raise AdapterMissing(
             context,
-            f"{backend.name} computes a wrong result: {got.tolist()}",
+            f"{engine.name} computes a wrong result: {got.tolist()}",
             f"expected {want.tolist()}",
             "update the library or the driver, or choose another device",
         )

@@ -38,7 +38,7 @@ _RESERVED_LABELS = frozenset({*(d.label for d in Device), *ALIASES})
 
 @dataclass(frozen=True, slots=True)
 class EngineEntryPoint:
-    """Entry point of a backend; `package` is the distribution it came with."""
+    """Entry point of an engine; `package` is the distribution it came with."""
 
     entry_point: EntryPoint
     package: str
@@ -46,7 +46,7 @@ class EngineEntryPoint:
 
 @dataclass(frozen=True, slots=True)
 class InstalledEngines:
-    """Installed backends by label, and the rejected entry points with the reasons.
+    """Installed engines by label, and the rejected entry points with the reasons.
 
     rows   of the engines that were asked for so far
     """
@@ -97,7 +97,7 @@ def _scan_entry_points(
             package = f"{distribution.name} {distribution.version}"
             if _is_shadowed(distribution, folders):
                 continue
-            candidates = list(_backend_entry_points(distribution, package))
+            candidates = list(_engine_entry_points(distribution, package))
         except Exception as error:  # its metadata is damaged
             rejections.append(
                 f"a package has invalid entry points ({type(error).__name__}: {error})"
@@ -134,7 +134,7 @@ def clear_cache() -> None:
     _scan_entry_points.cache_clear()
 
 
-def _backend_entry_points(
+def _engine_entry_points(
     distribution: Distribution, package: str
 ) -> Iterator[EngineEntryPoint]:
     for entry in distribution.entry_points:

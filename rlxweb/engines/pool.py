@@ -17,7 +17,7 @@ from rlxweb.core.limits import Limits
 from rlxweb.engines.capabilities import limited
 from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import (
-    NO_BACKEND,
+    NO_ENGINE,
     absence_reason,
     canonical_label,
     clear_detection_caches,
@@ -33,13 +33,13 @@ class EnginePool:
     """Open engines by (device label, adapter name); failures are remembered too."""
 
     def __init__(self) -> None:
-        self._backends: dict[EngineKey, Engine] = {}
+        self._engines: dict[EngineKey, Engine] = {}
         self._failures: dict[EngineKey, DeviceError] = {}
         self._opening_ns: dict[EngineKey, int] = {}
-        self._limited_backends: dict[tuple[str, str, Limits], Engine] = {}
+        self._limited_engines: dict[tuple[str, str, Limits], Engine] = {}
         self._lock = ForkSafeLock()
 
-    def backend(self, label: str, adapter: str = "") -> Engine:
+    def engine(self, label: str, adapter: str = "") -> Engine:
         """Return the open engine of a device, opening it if need be. Errors
         AdapterMissing, DeviceLost, with the reason.
         """
@@ -50,9 +50,9 @@ class EnginePool:
             else open_engine
         )
 
-    async def backend_async(self, label: str, adapter: str = "") -> Engine:
+    async def engine_async(self, label: str, adapter: str = "") -> Engine:
         """Return the open engine of a device in hosts that must be awaited; see
-        `backend`.
+        `engine`.
         """
         open_engine = self._open_engine_or_none(label, adapter)
         return (
@@ -66,7 +66,7 @@ class EnginePool:
         AdapterMissing; the error of an earlier opening.
         """
         key = _engine_key(label, adapter)
-        reason = absence_reason(label, was_opened=key in self._backends)
+        reason = absence_reason(label, was_opened=key in self._engines)
         if reason:
             raise AdapterMissing(
                 f"open device '{label}'", reason, hint=hint_or_default(label)
@@ -74,21 +74,21 @@ class EnginePool:
         with self._lock:
             if key in self._failures:
                 raise self._failures[key]
-            engine = self._backends.get(key)
+            engine = self._engines.get(key)
             if engine is not None and engine.lost:
                 # Its device went away: it is closed, and opened anew.
-                del self._backends[key]
-                for limited_key in [k for k in self._limited_backends if k[:2] == key]:
-                    run_blocking(self._limited_backends.pop(limited_key).close())
+                del self._engines[key]
+                for limited_key in [k for k in self._limited_engines if k[:2] == key]:
+                    run_blocking(self._limited_engines.pop(limited_key).close())
                 run_blocking(engine.close())
-            return self._backends.get(key)
+            return self._engines.get(key)
 
     async def _open_engine(self, label: str, adapter: str) -> Engine:
         """Open an engine and remember it or its failure."""
         key = _engine_key(label, adapter)
         with self._lock:
-            if key in self._backends:
-                return self._backends[key]
+            if key in self._engines:
+                return self._engines[key]
             start_ns = perf_counter_ns()
             try:
                 engine = _require_engine(label, await _open_device(key[0], adapter))
@@ -98,36 +98,36 @@ class EnginePool:
                 self._failures[key] = error
                 raise
             # In a tab another task may have opened it while this one waited.
-            if key in self._backends:
+            if key in self._engines:
                 await engine.close()
             else:
-                self._backends[key] = engine
+                self._engines[key] = engine
                 self._opening_ns[key] = perf_counter_ns() - start_ns
-            return self._backends[key]
+            return self._engines[key]
 
     def opening_ns(self, label: str, adapter: str = "") -> int:
         """Nanoseconds that the last opening of the engine took; 0 before that."""
         return self._opening_ns.get(_engine_key(label, adapter), 0)
 
-    def backend_with_limits(self, label: str, adapter: str, limits: Limits) -> Engine:
+    def engine_with_limits(self, label: str, adapter: str, limits: Limits) -> Engine:
         """Return the engine under stricter limits, on the same device.
 
-        Errors   as `backend`; Unsupported for an engine that has no such limits.
+        Errors   as `engine`; Unsupported for an engine that has no such limits.
         """
-        engine = self.backend(label, adapter)
+        engine = self.engine(label, adapter)
         key = (*_engine_key(label, adapter), limits)
         with self._lock:
-            if key not in self._limited_backends:
-                self._limited_backends[key] = limited(engine, limits)
-            return self._limited_backends[key]
+            if key not in self._limited_engines:
+                self._limited_engines[key] = limited(engine, limits)
+            return self._limited_engines[key]
 
     def close_all(self) -> None:
         """Close every engine and forget failures; the next use opens them again."""
         clear_detection_caches()
         with self._lock:
-            engines = [*self._backends.values(), *self._limited_backends.values()]
-            self._backends.clear()
-            self._limited_backends.clear()
+            engines = [*self._engines.values(), *self._limited_engines.values()]
+            self._engines.clear()
+            self._limited_engines.clear()
             self._failures.clear()
         for engine in engines:
             run_blocking(engine.close())
@@ -142,7 +142,7 @@ async def _open_device(label: str, adapter: str) -> object:
     """Open a device by its registry row."""
     row = find_row(label)
     if row is None:
-        raise AdapterMissing(f"open device '{label}'", NO_BACKEND)
+        raise AdapterMissing(f"open device '{label}'", NO_ENGINE)
     return await row.open(adapter)
 
 

@@ -62,7 +62,7 @@ def _native_gpu_opener(
     interfaces.
     """
 
-    async def open_backend(adapter: str) -> Engine:
+    async def open_engine(adapter: str) -> Engine:
         from rlxweb.engines.webgpu.engine import WebGpuEngine
         from rlxweb.gpu.port_protocol import AdapterRequest
         from rlxweb.gpu.wgpu_port import WgpuPort
@@ -71,7 +71,7 @@ def _native_gpu_opener(
         await port.open(AdapterRequest(backends=backends, name=adapter))
         return WebGpuEngine(port)
 
-    return open_backend
+    return open_engine
 
 
 def _cupy_library(kind: str) -> EngineLibrary:
@@ -260,7 +260,7 @@ def canonical_label(label: str) -> str:
     return "webgpu" if label == "gpu" and sys.platform == "emscripten" else label
 
 
-NO_BACKEND = "no backend supports this device"
+NO_ENGINE = "no backend supports this device"
 
 
 def absence_reason(label: str, *, was_opened: bool = False) -> str:
@@ -271,7 +271,7 @@ def absence_reason(label: str, *, was_opened: bool = False) -> str:
     """
     row = find_row(label)
     if row is None:
-        return NO_BACKEND
+        return NO_ENGINE
     if row.platforms and sys.platform not in row.platforms:
         platform_names = " or ".join(
             _PLATFORM_PHRASES.get(p, f"on {p}") for p in row.platforms

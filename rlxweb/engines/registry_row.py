@@ -101,8 +101,8 @@ def array_library(
         )
         if reason:
             raise AdapterMissing(name, unusable_clause(reason), *_BROKEN_ADVICE)
-        backend: Engine = await getattr(engine_module, f"open_{module}")(kind, adapter)
-        return backend
+        engine: Engine = await getattr(engine_module, f"open_{module}")(kind, adapter)
+        return engine
 
     return EngineLibrary(
         name,
@@ -126,9 +126,9 @@ def try_arrays(report_opened: Callable[[], object], module: str, kind: str) -> N
     from rlxweb.gpu.coroutine_runner import run_blocking
 
     engine_module = import_module(f"rlxweb.engines.{module}_engine")
-    backend = run_blocking(getattr(engine_module, f"open_{module}")(kind, ""))
+    engine = run_blocking(getattr(engine_module, f"open_{module}")(kind, ""))
     report_opened()
-    run_blocking(run_self_test(backend, "try"))
+    run_blocking(run_self_test(engine, "try"))
 
 
 def row_from_libraries(
@@ -185,14 +185,14 @@ def first_usable_opener(label: str, *libraries: EngineLibrary) -> OpenEngine:
             reason = library.present()
             if not reason:
                 try:
-                    backend = await open_and_test(library, adapter)
+                    engine = await open_and_test(library, adapter)
                 except MustAwait:
                     raise
                 except DeviceError as error:
                     reason = str(error)
                 else:
-                    backend.skipped_libraries = tuple(skipped)
-                    return backend
+                    engine.skipped_libraries = tuple(skipped)
+                    return engine
             skipped.append((library.name, reason))
         reasons = "; ".join(reason for _, reason in skipped)
         raise AdapterMissing(f"open device '{label}'", reasons, candidates=skipped)
@@ -211,20 +211,20 @@ async def open_and_test(library: EngineLibrary, adapter: str) -> Engine:
 
     try:
         with redirect_stdout(sys.stderr):
-            backend = await library.open(adapter)
-            if not isinstance(backend, Engine):
+            engine = await library.open(adapter)
+            if not isinstance(engine, Engine):
                 raise TypeError(
-                    f"the library opened {shown(backend)}, which is not an engine"
+                    f"the library opened {shown(engine)}, which is not an engine"
                 )
             if not library.has_self_test:
-                await run_self_test(backend, f"test {library.name}")
+                await run_self_test(engine, f"test {library.name}")
     except (DeviceError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a module may even end the process when imported
         raise AdapterMissing(
             library.name, broken_library_reason(error), *_BROKEN_ADVICE
         ) from error
-    return backend
+    return engine
 
 
 _BROKEN_ADVICE = ("", "reinstall or remove the library")

@@ -84,7 +84,7 @@ async def _record_on_port(
     graph: Graph, params: Mapping[str, Array], port: RecordingPort, context: str
 ) -> RecordedGraph:
     """Compile the graph, prepare it on the recording port and set its params."""
-    backend = WebGpuEngine(port)
+    engine = WebGpuEngine(port)
     for node in graph.nodes():
         if node.type.dtype in PACKED_DTYPES:
             raise DTypeError(
@@ -93,11 +93,11 @@ async def _record_on_port(
                 "a page supports f32, i32, u32, f16 and bool",
                 "cast to i32 or f32 in Python before the export",
             )
-    unsupported = {node.type.dtype for node in graph.nodes()} - backend.target.dtypes
+    unsupported = {node.type.dtype for node in graph.nodes()} - engine.target.dtypes
     with _add_export_context(context, unsupported):
-        plan = compile_graph(graph, backend.target)
+        plan = compile_graph(graph, engine.target)
         _check_page_types(graph, plan)
-        program = await backend.prepare(plan)
+        program = await engine.prepare(plan)
     for name in program.params.handles:
         await program.set_param(name, params[name])
     for command in program.commands:

@@ -1,7 +1,7 @@
 """Element types of rlxweb and their counterparts in NumPy and WGSL.
 
 Owns names, sizes and parsing. Says nothing about which op takes which type (the op
-does) or which device has it (the backend's target does).
+does) or which device has it (the engine's target does).
 """
 
 from __future__ import annotations

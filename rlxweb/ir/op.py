@@ -2,7 +2,7 @@
 
 A record says everything there is to know about an op: shape rule, NumPy-like
 reference (the meaning), how it becomes a shader, cost, tolerance, samples, text. Tests,
-docs, the command line and every backend read records; nobody keeps a second list. The
+docs, the command line and every engine read records; nobody keeps a second list. The
 records themselves live in `rlxweb.ops`; this file must not know any of them.
 """
 
@@ -179,7 +179,7 @@ class Op:
                 or lays them side by side, as a decomposition's, or anything
     fused_from (outer, inner): this op is outer(inner(…)) with the attributes of both
     tolerance  against NumPy in float64, for float results; integers are exact
-    samples    cases that every backend must get right
+    samples    cases that every engine must get right
     calibration_cases  sizes, small to large, that a calibration times; left out for ops
                        whose price follows from `work` or a decomposition
     onnx       names of the ONNX ops that are exactly this one: the same operands in the

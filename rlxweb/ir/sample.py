@@ -1,4 +1,4 @@
-"""Samples: the cases an op must compute correctly on every backend, with their random
+"""Samples: the cases an op must compute correctly on every engine, with their random
 input arrays.
 
 Pure data plus one seeded generator. Read by the tests, by `rlxweb smoke` and by the

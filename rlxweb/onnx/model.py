@@ -292,16 +292,16 @@ class Model(LoadedModel):
         weights = _weight_identities(conversion)
         model_ref = ref(self)  # what is let go of is freed at once, without a cycle
 
-        def find_shared_program(backend: Engine) -> Program | None:
+        def find_shared_program(engine: Engine) -> Program | None:
             model = model_ref()
-            return None if model is None else model._find_program_on(backend, weights)
+            return None if model is None else model._find_program_on(engine, weights)
 
         return await conversion.device_graphs.get_or_compile(
             device, adapter, params, context, find_shared_program
         )
 
     def _find_program_on(
-        self, backend: Engine, weights: Mapping[str, int]
+        self, engine: Engine, weights: Mapping[str, int]
     ) -> Program | None:
         """Return the program of a conversion that has the same weights on an engine, or
         None.
@@ -313,7 +313,7 @@ class Model(LoadedModel):
                 ):
                     placement = compiled_graph._placement
                     prepared = compiled_graph._placement.prepared
-                    is_usable = prepared.engine is backend and not backend.lost
+                    is_usable = prepared.engine is engine and not engine.lost
                     if (
                         is_usable
                         and not placement.unset_params

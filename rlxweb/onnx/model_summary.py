@@ -194,7 +194,7 @@ def _estimate_costs(
         candidates = [
             candidate for place in places for candidate in job.candidates(place)
         ]
-        plan = job.plan_for(pool.backend(CPU_PLACE.device.label), CPU_PLACE)
+        plan = job.plan_for(pool.engine(CPU_PLACE.device.label), CPU_PLACE)
         values = sum(plan.slot_bytes)
     return ModelCosts(
         dims={name: dims.get(name, 1) for name in named_dims(model)},

@@ -54,11 +54,11 @@ class MeasuredWelchCosts:
         if device is Device.CPU:
             return False
         try:
-            backend = pool.backend(device.label, self.adapter)
+            engine = pool.engine(device.label, self.adapter)
         except DeviceError:
             return False
         return has_native_kernel(
-            backend, _welch_job(1, WelchPeakParams.fast(256, 16)), fused=True
+            engine, _welch_job(1, WelchPeakParams.fast(256, 16)), fused=True
         )
 
     def fused_ns(
@@ -128,7 +128,7 @@ class MeasuredWelchCosts:
         without a price.
         """
         place = DevicePlace(device, self.adapter)
-        pool.backend(device.label, self.adapter)  # raises where it cannot be opened
+        pool.engine(device.label, self.adapter)  # raises where it cannot be opened
         candidates = [
             candidate
             for candidate in _welch_job(batch, params).candidates(place)

@@ -298,7 +298,7 @@ async def _put(x: Any, device: DeviceLike, adapter: str) -> DeviceArray:
             hint="pass the name of a device, or use compiled.put(x)",
         )
     target = parse_device(device)
-    engine = await pool.backend_async(target.label, adapter)
+    engine = await pool.engine_async(target.label, adapter)
     return await put_on_engine(engine, x, target, adapter)
 
 

@@ -193,7 +193,7 @@ class DynamicCompiledGraph(CompiledGraph):
         device = self._session.device
         if self._bound_graphs.latest is not None or device is None:
             return self._latest_graph(context).put(x)
-        engine = pool.backend(device.label, self._session.adapter)
+        engine = pool.engine(device.label, self._session.adapter)
         return run_blocking(put_on_engine(engine, x, device, self._session.adapter))
 
     def _latest_graph(self, context: str) -> CompiledGraph:

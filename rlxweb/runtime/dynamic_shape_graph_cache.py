@@ -98,9 +98,9 @@ class BoundGraphCache:
         }
         weak_self = ref(self)  # what is dropped is freed at once, without a cycle
 
-        def find_shared_program(backend: Engine) -> Program | None:
+        def find_shared_program(engine: Engine) -> Program | None:
             cache = weak_self()
-            return None if cache is None else cache._find_program(backend)
+            return None if cache is None else cache._find_program(engine)
 
         compiled = await self._session._compile_job(
             bound_job, device_inputs, find_shared_program
@@ -110,11 +110,11 @@ class BoundGraphCache:
             await set_param_on(compiled, name, value, is_already_set=shares_params)
         return compiled
 
-    def _find_program(self, backend: Engine) -> Program | None:
+    def _find_program(self, engine: Engine) -> Program | None:
         """Return the program of a cached graph on this engine, or None."""
         for compiled in self:
             prepared = compiled._placement.prepared
-            if prepared.engine is backend and not backend.lost:
+            if prepared.engine is engine and not engine.lost:
                 return prepared.program
         return None
 

@@ -90,9 +90,9 @@ class Session:
         self.strict = coerce_bool("strict", strict, "Session")
         self._closed = False
         if self.device is not None:
-            pool.backend(self.device.label, adapter)
+            pool.engine(self.device.label, adapter)
             if limits is not None:
-                pool.backend_with_limits(self.device.label, adapter, limits)
+                pool.engine_with_limits(self.device.label, adapter, limits)
 
     def compile(
         self, graph: Graph, inputs: Mapping[str, Any] | None = None
@@ -274,8 +274,8 @@ class Session:
     async def _open_engine(self, candidate: Candidate) -> Engine:
         """Return the open engine of a candidate, under the session's limits."""
         if self.limits is None:
-            return await pool.backend_async(candidate.device.label, candidate.adapter)
-        return pool.backend_with_limits(
+            return await pool.engine_async(candidate.device.label, candidate.adapter)
+        return pool.engine_with_limits(
             candidate.device.label, candidate.adapter, self.limits
         )
 

@@ -1,7 +1,7 @@
 """Devices available on this machine, and why the others are missing.
 
 Availability of a wgpu device is a live probe: its adapter is opened and must give four
-bytes back. Answers come from the pool of open backends, so asking twice costs nothing.
+bytes back. Answers come from the pool of open engines, so asking twice costs nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DeviceRow:
 
     @property
     def registered(self) -> bool:
-        """True if rlxweb has a backend for the device."""
+        """True if rlxweb has an engine for the device."""
         return find_row(self.device.label) is not None
 
     def as_json(self) -> dict[str, Any]:
@@ -91,10 +91,10 @@ def probe(device: DeviceLike, adapter: str = "") -> DeviceRow:
     if reason:
         return _missing_row(parsed, reason)
     try:
-        backend = pool.backend(parsed.label, adapter)
+        engine = pool.engine(parsed.label, adapter)
     except DeviceError as error:
         return _missing_row(parsed, _open_failure(error))
-    return _available_row(parsed, backend)
+    return _available_row(parsed, engine)
 
 
 def row_without_opening(device: DeviceLike) -> DeviceRow:
@@ -155,10 +155,10 @@ async def open_async(device: DeviceLike = "webgpu", adapter: str = "") -> Device
     """
     parsed = parse_device(device)
     try:
-        backend = await pool.backend_async(parsed.label, adapter)
+        engine = await pool.engine_async(parsed.label, adapter)
     except DeviceError as error:
         return _missing_row(parsed, _open_failure(error))
-    return _available_row(parsed, backend)
+    return _available_row(parsed, engine)
 
 
 def _engine_facts(device: Device, engine: Engine) -> dict[str, Any]:

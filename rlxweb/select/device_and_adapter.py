@@ -67,7 +67,7 @@ def engine_key(place: DevicePlace) -> tuple[str, ...]:
     """
     if place.device is Device.CPU:
         return CPU_IDENTITY.calibration_key
-    engine = pool.backend(place.device.label, place.adapter)
+    engine = pool.engine(place.device.label, place.adapter)
     return engine.identity.calibration_key
 
 

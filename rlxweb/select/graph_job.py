@@ -162,8 +162,8 @@ class GraphJob:
         yield self._candidate(place)
 
     def requested_candidates(self, place: DevicePlace) -> Sequence[Candidate]:
-        backend = pool.backend(place.device.label, place.adapter)
-        self.plan_for(backend, place)
+        engine = pool.engine(place.device.label, place.adapter)
+        self.plan_for(engine, place)
         if self.on_device:
             return [self._candidate(place)]
         return [Candidate(place.device, place.device.label, adapter=place.adapter)]
@@ -200,16 +200,16 @@ class GraphJob:
         """Return the priced candidate at a place, or a blocked one with the reason."""
         candidate = Candidate(place.device, place.label, adapter=place.adapter)
         try:
-            backend = pool.backend(place.device.label, place.adapter)
-            candidate = replace(candidate, engine=backend.name)
-            plan = self.plan_for(backend, place)
+            engine = pool.engine(place.device.label, place.adapter)
+            candidate = replace(candidate, engine=engine.name)
+            plan = self.plan_for(engine, place)
             calibration = engine_calibration(place, self.point_kinds(place))
         except REFUSAL_ERRORS as error:
             return replace(candidate, blocker=str(error))
         if isinstance(calibration, str):
             return replace(candidate, blocker=calibration)
         workload = self._workloads[place] = plan_workload(
-            plan, backend.target, self.on_device
+            plan, engine.target, self.on_device
         )
         terms = workload_terms(workload, fit_cached(calibration.record, FittedPrices))
         priced_candidate = replace(candidate, terms=terms, source=calibration.source)

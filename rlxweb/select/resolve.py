@@ -61,7 +61,7 @@ NOT_AVAILABLE = "not available on this host or in this build"
 def lowering_blocker(device: Device, graph: Graph, adapter: str = "") -> str:
     """Return why the open device cannot run the graph; "" when it can."""
     try:
-        target = pool.backend(device.label, adapter).target
+        target = pool.engine(device.label, adapter).target
         compile_graph(sample_graph(graph), target)
     except LimitExceeded as error:
         return "" if graph.dims else str(error)  # other sizes may keep the limit

@@ -212,7 +212,7 @@ async def compute_row_energies(
     step   rows that are looked at in one run
     """
     array = rows.array
-    engine = await pool.backend_async(array.device.label, array.adapter)
+    engine = await pool.engine_async(array.device.label, array.adapter)
     outputs = []
     async with engine_caches(engine).run_lock:
         for start in range(0, rows.shape[0], step):
@@ -245,6 +245,6 @@ async def _get_energy_program(
 
 async def read_row(rows: DeviceRows, row: int) -> Array:
     """Read one row (T,) back from the device."""
-    engine = await pool.backend_async(rows.array.device.label, rows.array.adapter)
+    engine = await pool.engine_async(rows.array.device.label, rows.array.adapter)
     row_slice = await rows.slice_rows(engine, row, row + 1)
     return (await row_slice.array.read_back()).reshape(-1)

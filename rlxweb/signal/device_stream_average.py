@@ -50,11 +50,11 @@ class DeviceStreamAverage:
     def __init__(
         self,
         candidate: Candidate,
-        backend: Engine,
+        engine: Engine,
         spec: WelchSpec,
         channel_state: SpectraAverage,
     ) -> None:
-        self.candidate, self.backend = candidate, backend
+        self.candidate, self.engine = candidate, engine
         self._spec, self._channel_state = spec, channel_state
         self._host_sum: Array | None = None
         self._device_arrays: dict[str, DeviceArray] = {}
@@ -105,8 +105,8 @@ class DeviceStreamAverage:
             | ((magnitude > 0) & (magnitude < _MIN_FLOAT32_SUM))
         ).any():
             return None
-        backend = await pool.backend_async(candidate.device.label, candidate.adapter)
-        device_average = cls(candidate, backend, spec, blank)
+        engine = await pool.engine_async(candidate.device.label, candidate.adapter)
+        device_average = cls(candidate, engine, spec, blank)
         if state["energy"].size:
             blank.restore({**state, name: np.where(invalid, np.nan, 0.0)})
         if last_count:
@@ -187,7 +187,7 @@ class DeviceStreamAverage:
             name: np.ascontiguousarray(array, np.float32)
             for name, array in arrays.items()
         }
-        async with engine_caches(self.backend).run_lock:
+        async with engine_caches(self.engine).run_lock:
             outputs = await program.computed(
                 feeds | self._device_arrays, strict=True, keep=True
             )
@@ -207,7 +207,7 @@ class DeviceStreamAverage:
         single = np.ascontiguousarray(array, np.float32)
         candidate = self.candidate
         self._device_arrays[name] = await put_on_engine(
-            self.backend, single, candidate.device, candidate.adapter
+            self.engine, single, candidate.device, candidate.adapter
         )
 
     async def _get_program(self, shape: tuple[int, ...]) -> CompiledGraph:
@@ -223,7 +223,7 @@ class DeviceStreamAverage:
             else 0
         )
         key = "stream", call.cache_key, shape, count, self._host_sum is None
-        programs = engine_caches(self.backend).programs
+        programs = engine_caches(self.engine).programs
         program: CompiledGraph | None = programs.get(key)
         if program is None:
             candidate = self.candidate

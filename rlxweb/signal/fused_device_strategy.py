@@ -51,11 +51,11 @@ def _fused_candidates(
     """Yield the candidates of the fused strategy at a place, priced or blocked."""
     template = Candidate(place.device, place.label, "fused", adapter=place.adapter)
     try:
-        backend = pool.backend(place.device.label, place.adapter)
+        engine = pool.engine(place.device.label, place.adapter)
     except DeviceError as error:
         yield replace(template, blocker=str(error))
         return
-    template = replace(template, engine=backend.name)
+    template = replace(template, engine=engine.name)
     prices = engine_calibration(place, POINT_KINDS)
     methods: tuple[GraphExecution, ...] = (
         "fused_op",
@@ -67,7 +67,7 @@ def _fused_candidates(
         candidate = replace(template, how=method)
         reason = estimate.host_only_reason or _host_step_reason(estimate, method)
         if not reason and not isinstance(prices, str):
-            yield _price_candidate(estimate, candidate, prices, backend)
+            yield _price_candidate(estimate, candidate, prices, engine)
             continue
         yield replace(candidate, blocker=reason or str(prices))
 
@@ -87,11 +87,11 @@ def _price_candidate(
     estimate: WelchEstimate,
     template: Candidate,
     prices: EngineCalibration,
-    backend: Engine,
+    engine: Engine,
 ) -> Candidate:
     """Return the candidate with its predicted terms."""
     model = fit_cached(prices.record, _fused_model)
-    is_native = has_native_kernel(backend, estimate, template.how == "fused_op")
+    is_native = has_native_kernel(engine, estimate, template.how == "fused_op")
     terms = _batched_terms(estimate, model, template.how, is_native)
     if estimate.is_on_device:
         terms = replace(terms, upload_ns=0.0)
@@ -112,12 +112,12 @@ def _fused_op_signature(
     return node_signature(graph, graph.node(graph.outputs[0]))
 
 
-def has_native_kernel(backend: Engine, estimate: WelchEstimate, fused: bool) -> bool:
+def has_native_kernel(engine: Engine, estimate: WelchEstimate, fused: bool) -> bool:
     """Tell whether the device has a native kernel for this size."""
     spec, n_samples = estimate.spec, estimate.n_samples
     shape = (min(estimate.n_rows, device_batch_rows(spec, n_samples)), n_samples)
     k = estimate.k if fused and estimate.band is None else 0
-    return backend.target.native(*_fused_op_signature(shape, spec, k))
+    return engine.target.native(*_fused_op_signature(shape, spec, k))
 
 
 def _batched_terms(

@@ -229,15 +229,15 @@ async def _run_on_device(
     batch_size = min(n_rows, max(1, MAX_BATCH_BYTES // (4 * width)))
     full_batches_stop = n_rows - n_rows % batch_size
     outputs: list[Array] = []
-    backend = await pool.backend_async(candidate.device.label, candidate.adapter)
-    async with engine_caches(backend).run_lock:
+    engine = await pool.engine_async(candidate.device.label, candidate.adapter)
+    async with engine_caches(engine).run_lock:
         for start, stop, size in (
             (0, full_batches_stop, batch_size),
             (full_batches_stop, n_rows, n_rows - full_batches_stop),
         ):
             if start < stop:
                 shapes = tuple((size, *array.shape[1:]) for array in rows)
-                program = await _get_program(backend, operation, shapes, candidate)
+                program = await _get_program(engine, operation, shapes, candidate)
                 starts = range(start, stop, size)
                 await _run_batches(program, operation, rows, starts, outputs)
     parts = [operation.convert_graph_output(array) for array in outputs]
@@ -245,11 +245,11 @@ async def _run_on_device(
 
 
 async def _get_program(
-    backend: Engine, operation: RowOperation, shapes: Shapes, candidate: Candidate
+    engine: Engine, operation: RowOperation, shapes: Shapes, candidate: Candidate
 ) -> CompiledGraph:
     """Return the graph compiled for a batch, cached by the engine for the next call."""
     key = (operation.cache_key, shapes)
-    programs = engine_caches(backend).programs
+    programs = engine_caches(engine).programs
     program: CompiledGraph | None = programs.get(key)
     if program is None:
         session = Session(candidate.device, adapter=candidate.adapter, strict=True)

@@ -66,7 +66,7 @@ class StreamAverage:
     @property
     def device_name(self) -> str:
         """Name of the device that holds the average; "" in the host's memory."""
-        return "" if self._device_average is None else self._device_average.backend.name
+        return "" if self._device_average is None else self._device_average.engine.name
 
     def mean(self, dtype: str) -> tuple[LazyMean, Energy]:
         """Return the average (C, F) of all bins, and the mean square (C,) of its

@@ -257,7 +257,7 @@ def engine_for_candidate(
 
 def _check_device_supports(job: WelchJob, place: DevicePlace) -> None:
     """Raise unless the device of a place can compute the job."""
-    pool.backend(place.device.label, place.adapter)
+    pool.engine(place.device.label, place.adapter)
     reason = job.host_only_reason
     context = f"welch on {place.device.display}"
     if not reason:

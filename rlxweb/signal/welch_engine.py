@@ -175,7 +175,7 @@ class WelchGraphEngine:
 
     @property
     def name(self) -> str:
-        return pool.backend(self.device.label, self.adapter).name
+        return pool.engine(self.device.label, self.adapter).name
 
     async def power(
         self, x: SampleRows, spec: WelchSpec, band: BinRange | None = None
@@ -217,20 +217,20 @@ class WelchGraphEngine:
         step = device_batch_rows(spec, n_samples)
         last_size = n_rows % step
         sizes = [step] * (n_rows // step) + [last_size] * (last_size > 0)
-        backend = await pool.backend_async(self.device.label, self.adapter)
-        async with engine_caches(backend).run_lock:
+        engine = await pool.engine_async(self.device.label, self.adapter)
+        async with engine_caches(engine).run_lock:
             first_row = 0
             for size, batches_of_size in groupby(sizes):
                 shape = size, n_samples
                 program = await self._get_program(
-                    backend, shape, _device_spec(spec), k, band
+                    engine, shape, _device_spec(spec), k, band
                 )
                 starts = range(
                     first_row, first_row + size * len(list(batches_of_size)), size
                 )
                 batches, first_row = [slice(i, i + size) for i in starts], starts.stop
                 if isinstance(x, DeviceRows):
-                    await _run_device_batches(program, backend, x, batches, out)
+                    await _run_device_batches(program, engine, x, batches, out)
                 else:
                     await _run_host_batches(program, x, batches, spec, k, out)
         return out
@@ -248,13 +248,13 @@ class WelchGraphEngine:
         step = device_batch_rows(spec, n_samples)
         sizes = {min(step, n_rows), n_rows % step or min(step, n_rows)}
         device_spec = _device_spec(spec)
-        backend = pool.backend(self.device.label, self.adapter)
-        programs = engine_caches(backend).programs
+        engine = pool.engine(self.device.label, self.adapter)
+        programs = engine_caches(engine).programs
         return all(((n, n_samples), device_spec, k, band) in programs for n in sizes)
 
     async def _get_program(
         self,
-        backend: Engine,
+        engine: Engine,
         shape: tuple[int, ...],
         spec: WelchSpec,
         k: int,
@@ -267,7 +267,7 @@ class WelchGraphEngine:
         from rlxweb.runtime.session import Session
 
         key = (shape, spec, k, band)
-        programs = engine_caches(backend).programs
+        programs = engine_caches(engine).programs
         program: CompiledGraph | None = programs.get(key)
         if program is None:
             session = Session(self.device, adapter=self.adapter, strict=True)

@@ -35,12 +35,12 @@ async def run_engine_cases(
     Errors   AdapterMissing, DeviceLost, where it cannot be opened.
     """
     started_at = monotonic()
-    engine, level = engine_from_json(request["engine"]), request["level"]
+    smoke_engine, level = engine_from_json(request["engine"]), request["level"]
     sabotage = FaultInjector.parse(request["sabotage"], write)
-    sabotage.apply_before_open(engine.key)
-    backend = await open_engine(engine)
-    send(opened=identity_fields(backend.identity))
-    selected = select_cases(backend, level, parse_pattern(request["pattern"]))
+    sabotage.apply_before_open(smoke_engine.key)
+    engine = await open_engine(smoke_engine)
+    send(opened=identity_fields(engine.identity))
+    selected = select_cases(engine, level, parse_pattern(request["pattern"]))
     first_round_count = len(selected)
     if level == "quick":
         selected, first_round_count = order_broad_first(selected)
@@ -53,12 +53,12 @@ async def run_engine_cases(
             send(enough=f"the quick level stops after {QUICK_TIME_S:.0f} s")
             break
         send(begun=case.name, described=case_fields(case))
-        verdict = await _check_case_safely(case, backend, WARM_RUNS[level], sabotage)
+        verdict = await _check_case_safely(case, engine, WARM_RUNS[level], sabotage)
         send(row=result_row(case, verdict))
-        if isinstance(verdict.error, DEVICE_LOST_ERRORS) or backend.lost:
-            send(lost=backend.lost or str(verdict.error))
+        if isinstance(verdict.error, DEVICE_LOST_ERRORS) or engine.lost:
+            send(lost=engine.lost or str(verdict.error))
             return
-    await backend.close()
+    await engine.close()
 
 
 def order_broad_first(cases: Iterable[SmokeCase]) -> tuple[list[SmokeCase], int]:
@@ -78,11 +78,11 @@ def order_broad_first(cases: Iterable[SmokeCase]) -> tuple[list[SmokeCase], int]
 
 
 async def _check_case_safely(
-    case: SmokeCase, backend: Engine, warm_runs: int, sabotage: FaultInjector
+    case: SmokeCase, engine: Engine, warm_runs: int, sabotage: FaultInjector
 ) -> Verdict:
     """Check a case; an error outside the engine is a "wrong" verdict as well."""
     try:
         sabotage.apply_before_case(case.name)
-        return await check_case(sabotage.corrupt_case(case), backend, None, warm_runs)
+        return await check_case(sabotage.corrupt_case(case), engine, None, warm_runs)
     except Exception as error:  # making the case, or judging it: ours, and told as such
         return Verdict("wrong", f"{type(error).__name__}: {error}", error)

@@ -88,7 +88,7 @@ def adapter_library(device: str) -> WgpuLibrary:
 async def open_engine(engine: SmokeEngine) -> Engine:
     """Open the engine in this process. Raises AdapterMissing or DeviceLost."""
     if engine.at is None:
-        return await pool.backend_async(engine.device, engine.adapter)
+        return await pool.engine_async(engine.device, engine.adapter)
     port = WgpuPort(library=adapter_library(engine.device))
     api: Any = engine.backend
     backends: tuple[BackendType, ...] = (api,)

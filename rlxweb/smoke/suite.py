@@ -39,7 +39,7 @@ _CASES_PER_OP: dict[Level, int] = {
 }
 
 
-def list_sample_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_sample_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield every sample of every op; at the full level also without graph rewrites."""
     for op in checked_ops():
         yield from sample_cases(op)
@@ -48,50 +48,50 @@ def list_sample_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
                 yield replace(case, name=f"{case.name}/as-written", optimise=False)
 
 
-def list_view_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_view_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield small samples through views; a few per op at the quick level."""
     for op in checked_ops():
         yield from islice(view_cases(op), _CASES_PER_OP[level])
 
 
-def list_special_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_special_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield the cases of special values."""
     yield from elementwise_cases((1,) if level == "quick" else (0, 1))
     if level != "quick":
         yield from nonfinite_cases()
 
 
-def list_edge_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_edge_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield the arithmetic edge cases, guaranteed or not."""
     return edge_cases(EDGE_CASES)
 
 
-def list_shape_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_shape_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield cases at boundary shapes; none at the quick level."""
     if level != "quick":
         yield from shape_cases(level)
 
 
-def list_variant_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_variant_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield samples for every kernel variant that suits the device, forced one by
     one.
     """
     for op in checked_ops():
         counts: dict[str, int] = {}
         for case in sample_cases(op):
-            for variant in _usable_variants(op, case, backend):
+            for variant in _usable_variants(op, case, engine):
                 counts[variant] = counts.get(variant, 0) + 1
                 if counts[variant] <= _CASES_PER_OP[level]:
                     yield _with_variant(case, variant)
 
 
-def _usable_variants(op: Op, case: SmokeCase, backend: Engine) -> tuple[str, ...]:
-    """Return the kernel variants that the backend can run the case with."""
+def _usable_variants(op: Op, case: SmokeCase, engine: Engine) -> tuple[str, ...]:
+    """Return the kernel variants that the engine can run the case with."""
     graph = case.prepare().graph
-    if not (isinstance(backend, HasVariants) and backend.target.supports_dtypes(graph)):
+    if not (isinstance(engine, HasVariants) and engine.target.supports_dtypes(graph)):
         return ()
     signature = node_signature(graph, graph.node(graph.outputs[0]))
-    return backend.variants_for(*signature)
+    return engine.variants_for(*signature)
 
 
 def _with_variant(case: SmokeCase, variant: str) -> SmokeCase:
@@ -103,19 +103,19 @@ def _with_variant(case: SmokeCase, variant: str) -> SmokeCase:
     return replace(case, name=name, family="variants", variant=variant)
 
 
-def list_chain_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_chain_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield chains of ops that fuse."""
     return chain_cases(QUICK_SHAPES if level == "quick" else SHAPES)
 
 
-def list_graph_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_graph_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield random graphs, the same for every engine."""
     return graph_cases(GRAPH_COUNTS[level])
 
 
-def list_limit_cases(backend: Engine, level: Level) -> Iterator[SmokeCase]:
+def list_limit_cases(engine: Engine, level: Level) -> Iterator[SmokeCase]:
     """Yield small samples with tiny device limits, so that dispatches are split."""
-    device_limits = backend.target.limits
+    device_limits = engine.target.limits
     if device_limits is None or level == "quick":
         return
     for op in checked_ops():
@@ -152,14 +152,12 @@ def page_cases() -> Iterator[SmokeCase]:
     yield from graph_cases(GRAPH_COUNTS["quick"])
 
 
-def select_cases(
-    backend: Engine, level: Level, pattern: NamePattern
-) -> list[SmokeCase]:
+def select_cases(engine: Engine, level: Level, pattern: NamePattern) -> list[SmokeCase]:
     """Return the cases of a level for an open engine that match the pattern."""
     return [
         case
         for family in FAMILIES
         if pattern.may_match(f"{family}/")  # making the cases of a family is slow
-        for case in FAMILIES[family](backend, level)
+        for case in FAMILIES[family](engine, level)
         if pattern(case.name)
     ]

@@ -74,26 +74,26 @@ class _CaseRun:
 
 async def check_case(
     case: SmokeCase,
-    backend: Engine,
+    engine: Engine,
     corrupt_output: CorruptOutput | None = None,
     warm_runs: int = 0,
 ) -> Verdict:
-    """Run a case on an open backend and judge the result.
+    """Run a case on an open engine and judge the result.
 
     corrupt_output  changes the result before it is judged: the proof that wrong ones
                     are seen
     warm_runs  runs after the first, for its time; they must give the same
     """
     trial = case.prepare()
-    unsupported_dtypes = trial.dtypes - backend.target.array_dtypes
+    unsupported_dtypes = trial.dtypes - engine.target.array_dtypes
     try:
-        configured = _configured_backend(case, backend)
+        configured = _configured_engine(case, engine)
         case_run = await _run_case(trial, configured, case.optimise, warm_runs)
     except Exception as error:  # a driver's own failure is a verdict, not the end
         is_refusal = _can_refuse(case, trial, unsupported_dtypes, error)
         reason = str(error) if is_refusal else f"{type(error).__name__}: {error}"
         return Verdict("refused" if is_refusal else "wrong", reason, error)
-    unsupported_dtypes = case_run.dtypes - backend.target.array_dtypes
+    unsupported_dtypes = case_run.dtypes - engine.target.array_dtypes
     if unsupported_dtypes:
         names = ", ".join(sorted(d.value for d in unsupported_dtypes))
         return Verdict(
@@ -103,24 +103,24 @@ async def check_case(
     return _judge_run(trial, case_run, corrupt_output)
 
 
-def _configured_backend(case: SmokeCase, backend: Engine) -> Engine:
-    """Return the backend with the case's limits or kernel variant."""
+def _configured_engine(case: SmokeCase, engine: Engine) -> Engine:
+    """Return the engine with the case's limits or kernel variant."""
     if case.limits is not None:
-        return limited(backend, case.limits)
-    return with_variant(backend, case.variant) if case.variant else backend
+        return limited(engine, case.limits)
+    return with_variant(engine, case.variant) if case.variant else engine
 
 
 async def _run_case(
-    trial: PreparedCase, backend: Engine, optimise: bool, warm_runs: int
+    trial: PreparedCase, engine: Engine, optimise: bool, warm_runs: int
 ) -> _CaseRun:
     """Compile and run the case, then run it again for its warm time."""
     started_ns = perf_counter_ns()
-    plan = compile_graph(trial.graph, backend.target, optimise=optimise)
-    program = await backend.prepare(plan)
+    plan = compile_graph(trial.graph, engine.target, optimise=optimise)
+    program = await engine.prepare(plan)
     try:
         feeds = await _load_inputs(trial, program)
         run_started_ns = perf_counter_ns()
-        outputs = await backend.run(program, feeds)
+        outputs = await engine.run(program, feeds)
         run_ns = perf_counter_ns() - run_started_ns
         case_run = _CaseRun(
             graph_dtypes(plan.graph), outputs, run_started_ns - started_ns, run_ns
@@ -130,7 +130,7 @@ async def _run_case(
             if total_ns > _WARM_BUDGET_NS and case_run.warm_ns:
                 break
             run_started_ns = perf_counter_ns()
-            case_run.repeated_outputs = await backend.run(program, feeds)
+            case_run.repeated_outputs = await engine.run(program, feeds)
             elapsed_ns = perf_counter_ns() - run_started_ns
             case_run.warm_ns = min(case_run.warm_ns or elapsed_ns, elapsed_ns)
             total_ns += elapsed_ns

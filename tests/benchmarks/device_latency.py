@@ -43,12 +43,12 @@ def measure_latency(place: DevicePlace, max_nbytes: float) -> Figures:
 
     max_nbytes  bytes of a transfer
     """
-    backend = pool.backend(place.device.label, place.adapter)
+    engine = pool.engine(place.device.label, place.adapter)
     stopwatch = Stopwatch(samples=7, budget_ns=0.5e9)
     job = empty_run_job(place)
     figures: Figures = {"small_run_ns": stopwatch.time(job.run).ns}
     job.close()
-    probes = run_blocking(backend.latency_probes())
+    probes = run_blocking(engine.latency_probes())
     if probes is not None:
         try:
             figures |= _measure_submissions(probes, stopwatch)
@@ -58,18 +58,18 @@ def measure_latency(place: DevicePlace, max_nbytes: float) -> Figures:
     short_stopwatch = replace(stopwatch, samples=3, budget_ns=0.1e9)
     figures["transfers"] = [
         {"path": path, **transfer}
-        for path in _transfer_paths(backend)
+        for path in _transfer_paths(engine)
         for mib in sizes
-        for transfer in _measure_transfers(backend, mib, short_stopwatch)
+        for transfer in _measure_transfers(engine, mib, short_stopwatch)
     ]
     return figures
 
 
-def _transfer_paths(backend: Engine) -> Iterator[str]:
+def _transfer_paths(engine: Engine) -> Iterator[str]:
     """Yield the paths by which many bytes can travel, each in force until the next one
     is yielded; "" where there is only one.
     """
-    port = backend.port if isinstance(backend, WebGpuEngine) else None
+    port = engine.port if isinstance(engine, WebGpuEngine) else None
     if not isinstance(port, WgpuPort):
         yield ""
         return
@@ -78,7 +78,7 @@ def _transfer_paths(backend: Engine) -> Iterator[str]:
         for in_place in (True, False) if port.can_map_in_place else (False,):
             port.in_place = in_place
             # The inputs of programs lie as the port says.
-            engine_caches(backend).programs.clear()
+            engine_caches(engine).programs.clear()
             yield "in place" if port.in_place else "staged"
     finally:
         port.in_place = original
@@ -120,11 +120,11 @@ def _split_submission_ns(
 
 
 def _measure_transfers(
-    backend: Engine, mib: int, stopwatch: Stopwatch
+    engine: Engine, mib: int, stopwatch: Stopwatch
 ) -> Iterator[Figures]:
     """Measure every transfer method, by name; None for one that cannot move so much."""
     nbytes = mib * MIB
-    for name, make in transfer_methods(backend).items():
+    for name, make in transfer_methods(engine).items():
         ns = None
         with suppress(LimitExceeded, OutOfMemory, MemoryError):
             transfer, close = make(nbytes)
@@ -144,37 +144,37 @@ Transfer = tuple[Callable[[], object], Callable[[], object]]
 """Function that moves the bytes once and waits; function that frees them."""
 
 
-def transfer_methods(backend: Engine) -> dict[str, Callable[[int], Transfer]]:
+def transfer_methods(engine: Engine) -> dict[str, Callable[[int], Transfer]]:
     """Return the transfer methods of an engine, by name."""
     methods: dict[str, Callable[[int], Transfer]] = {}
     methods |= {
-        "put": partial(_put_transfer, backend),
-        "get": partial(_get_transfer, backend),
+        "put": partial(_put_transfer, engine),
+        "get": partial(_get_transfer, engine),
     }
-    if isinstance(backend, WebGpuEngine):
-        methods["write"] = partial(_probe_transfer, backend, "upload")
-        methods["read"] = partial(_probe_transfer, backend, "readback")
+    if isinstance(engine, WebGpuEngine):
+        methods["write"] = partial(_probe_transfer, engine, "upload")
+        methods["read"] = partial(_probe_transfer, engine, "readback")
     return methods
 
 
-def _put_transfer(backend: Engine, nbytes: int) -> Transfer:
+def _put_transfer(engine: Engine, nbytes: int) -> Transfer:
     array = np.ones(nbytes // 4, np.float32)
 
     def transfer() -> None:
-        buffer = run_blocking(backend.put(array))
-        run_blocking(backend.get(buffer.part(0, (1,))))  # it has arrived
+        buffer = run_blocking(engine.put(array))
+        run_blocking(engine.get(buffer.part(0, (1,))))  # it has arrived
         buffer.free()
 
     return transfer, lambda: None
 
 
-def _get_transfer(backend: Engine, nbytes: int) -> Transfer:
-    buffer = run_blocking(backend.put(np.ones(nbytes // 4, np.float32)))
-    return lambda: run_blocking(backend.get(buffer)), buffer.free
+def _get_transfer(engine: Engine, nbytes: int) -> Transfer:
+    buffer = run_blocking(engine.put(np.ones(nbytes // 4, np.float32)))
+    return lambda: run_blocking(engine.get(buffer)), buffer.free
 
 
-def _probe_transfer(backend: WebGpuEngine, direction: str, nbytes: int) -> Transfer:
-    probes = run_blocking(backend.latency_probes())
+def _probe_transfer(engine: WebGpuEngine, direction: str, nbytes: int) -> Transfer:
+    probes = run_blocking(engine.latency_probes())
     try:
         probe = (
             probes.upload_probe(nbytes)
@@ -218,22 +218,22 @@ def measure_host_estimate(place: DevicePlace, nbytes: float) -> Figures:
         figures["rest"] = figures["whole"] - figures["put"] - figures["there"]
     except (LimitExceeded, OutOfMemory) as error:
         figures["why"] = str(error)
-    backend = pool.backend(place.device.label, place.adapter)
-    figures["paths"] = list(_time_paths(backend, run_estimate, stopwatch))
+    engine = pool.engine(place.device.label, place.adapter)
+    figures["paths"] = list(_time_paths(engine, run_estimate, stopwatch))
     return figures
 
 
 def _time_paths(
-    backend: Engine, run_estimate: Callable[[], object], stopwatch: Stopwatch
+    engine: Engine, run_estimate: Callable[[], object], stopwatch: Stopwatch
 ) -> Iterator[Figures]:
-    if not isinstance(backend, WebGpuEngine):
+    if not isinstance(engine, WebGpuEngine):
         return
-    original = backend.overlaps_runs
+    original = engine.overlaps_runs
     try:
-        for path in _transfer_paths(backend):
+        for path in _transfer_paths(engine):
             for overlaps in (False, True):
-                backend.overlaps_runs = overlaps
+                engine.overlaps_runs = overlaps
                 ns = stopwatch.time(run_estimate).ns
                 yield {"path": path, "overlaps": overlaps, "ns": ns}
     finally:
-        backend.overlaps_runs = original
+        engine.overlaps_runs = original

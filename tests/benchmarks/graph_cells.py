@@ -275,14 +275,14 @@ class GraphCell:
 def _make_runner(
     job: GraphJob, place: DevicePlace, feeds: Mapping[str, np.ndarray]
 ) -> Callable[[], object]:
-    backend = pool.backend(place.device.label, place.adapter)
+    engine = pool.engine(place.device.label, place.adapter)
     program = None
 
     def run() -> object:
         nonlocal program
         if program is None:
-            program = run_blocking(backend.prepare(job.plan_for(backend, place)))
-        return run_blocking(backend.run(program, feeds))
+            program = run_blocking(engine.prepare(job.plan_for(engine, place)))
+        return run_blocking(engine.run(program, feeds))
 
     return run
 

@@ -155,7 +155,7 @@ def _measure_or_reason(
 
 
 def _is_software(place: DevicePlace) -> bool:
-    engine = pool.backend(place.device.label, place.adapter)
+    engine = pool.engine(place.device.label, place.adapter)
     return place == CPU_PLACE or engine.identity.software
 
 

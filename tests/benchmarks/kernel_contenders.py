@@ -186,39 +186,39 @@ def list_contenders(
 def _engine_contenders(case_data: CaseData, place: DevicePlace) -> Iterator[Contender]:
     make_row = partial(ContenderRow, case_data.case, place.label)
     try:
-        backend = pool.backend(place.device.label, place.adapter)
+        engine = pool.engine(place.device.label, place.adapter)
     except RlxError as error:
         missing_row = make_row()
         missing_row.record_failure(error)
         yield Contender(missing_row, lambda stack: lambda times: None)
         return
-    default_row = make_row(chosen=default_variant(backend, case_data.graph))
+    default_row = make_row(chosen=default_variant(engine, case_data.graph))
     yield Contender(
         default_row,
-        partial(_prepare_run, case_data, place, default_row, lambda: backend),
+        partial(_prepare_run, case_data, place, default_row, lambda: engine),
     )
-    for variant in variant_names(backend, case_data.graph):
+    for variant in variant_names(engine, case_data.graph):
         if variant == default_row.chosen:
             continue
         variant_row = make_row(variant)
-        open_engine = partial(with_variant, backend, variant)
+        open_engine = partial(with_variant, engine, variant)
         yield Contender(
             variant_row,
             partial(_prepare_run, case_data, place, variant_row, open_engine),
         )
-    if isinstance(backend, WebGpuEngine) and case_data.case.name in _UNCHECKED_CASES:
+    if isinstance(engine, WebGpuEngine) and case_data.case.name in _UNCHECKED_CASES:
         unchecked_row = make_row(UNCHECKED_VARIANT, default_row.chosen)
-        open_engine = partial(_unchecked_backend, backend)
+        open_engine = partial(_unchecked_engine, engine)
         yield Contender(
             unchecked_row,
             partial(_prepare_run, case_data, place, unchecked_row, open_engine),
         )
 
 
-def _unchecked_backend(backend: WebGpuEngine) -> Engine:
-    rows, limits = backend.kernel_selector.kernels.variants, backend.limits
+def _unchecked_engine(engine: WebGpuEngine) -> Engine:
+    rows, limits = engine.kernel_selector.kernels.variants, engine.limits
     return WebGpuEngine(
-        backend.port, limits=limits, variants=rows, trusted_shaders="all"
+        engine.port, limits=limits, variants=rows, trusted_shaders="all"
     )
 
 
@@ -260,22 +260,22 @@ def _variant_request(graph: Graph) -> tuple[Any, ...] | None:
     return registry.get(node.op), types, node.type, dict(node.attrs)
 
 
-def variant_names(backend: Engine, graph: Graph) -> tuple[str, ...]:
+def variant_names(engine: Engine, graph: Graph) -> tuple[str, ...]:
     """Return the variants of a graph's one op; () for a graph of several."""
     request = _variant_request(graph)
-    if request is None or not isinstance(backend, HasVariants):
+    if request is None or not isinstance(engine, HasVariants):
         return ()
-    return backend.variants_for(*request)
+    return engine.variants_for(*request)
 
 
-def default_variant(backend: Engine, graph: Graph) -> str:
+def default_variant(engine: Engine, graph: Graph) -> str:
     """Return the variant that the engine selects by itself; "" where it does not
     tell.
     """
     request = _variant_request(graph)
-    if request is None or not isinstance(backend, WebGpuEngine):
+    if request is None or not isinstance(engine, WebGpuEngine):
         return ""
-    selected = backend.kernel_selector.select_kernel(*request)
+    selected = engine.kernel_selector.select_kernel(*request)
     return "" if selected is None else selected.variant
 
 

@@ -31,8 +31,8 @@ _NVIDIA_FIELDS += ",pcie.link.gen.max,pcie.link.width.max"
 
 def engine_facts(place: DevicePlace) -> dict[str, Any]:
     """Return one engine's identity, capabilities and limits."""
-    backend = pool.backend(place.device.label, place.adapter)
-    identity = backend.identity
+    engine = pool.engine(place.device.label, place.adapter)
+    identity = engine.identity
     memory, arithmetic = gpu_roofline(identity.adapter)
     facts = {
         "place": place.label,
@@ -44,9 +44,9 @@ def engine_facts(place: DevicePlace) -> dict[str, Any]:
         "memory_gb_s": finite_or_none(memory),
         "f32_tflop_s": finite_or_none(arithmetic),
     }
-    if isinstance(backend, WebGpuEngine):
-        facts["limits"] = asdict(backend.limits)
-        facts["features"] = sorted(backend.facts.features)
+    if isinstance(engine, WebGpuEngine):
+        facts["limits"] = asdict(engine.limits)
+        facts["features"] = sorted(engine.facts.features)
     return facts
 
 
@@ -66,7 +66,7 @@ def _absence_reason(label: str) -> str:
     if reason:
         return reason
     try:
-        identity = pool.backend(label).identity
+        identity = pool.engine(label).identity
     except RlxError as error:
         return str(error)
     return f"{identity.name} computes on the CPU" if identity.software else ""

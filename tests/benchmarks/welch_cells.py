@@ -229,6 +229,6 @@ def _check_agreement(entries: list[PeerEntry], x: np.ndarray, n: int, hop: int) 
 
 def _later_allocations(x: np.ndarray, n: int, hop: int) -> dict[str, Any]:
     """Return what three more calls compiled and allocated on the device."""
-    port = pool.backend("vulkan", "llvmpipe").port
+    port = pool.engine("vulkan", "llvmpipe").port
     _rlxweb_peaks(x, n, hop, "vulkan")
     return resource_growth(port, lambda: _rlxweb_peaks(x, n, hop, "vulkan"))

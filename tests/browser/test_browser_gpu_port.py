@@ -33,7 +33,7 @@ feeds, w = tab_functions.layer_feeds()
 runner = rlx.GraphDevices(tab_functions.layer())
 runner.set_param("w", w)
 device, outs = runner.run_try(["webgpu", "cpu"], feeds)
-pool.backend("webgpu").port._js.lose()
+pool.engine("webgpu").port._js.lose()
 device2, outs2 = runner.run_try(["webgpu", "cpu"], feeds)
 said = [str(a) for a in runner.attempts]
 json.dumps([device.label, device2.label, said, float(abs(outs[0] - outs2[0]).max())])
@@ -58,12 +58,12 @@ compiled, feeds = await tab_functions.compiled_layer()
 await compiled.run_async(feeds)
 task = asyncio.ensure_future(compiled.run_async(feeds, strict=True))
 await asyncio.sleep(0)
-port = pool.backend("webgpu").port
+port = pool.engine("webgpu").port
 port._js.closing = True
 port._js.lose()
 (outcome,) = await asyncio.gather(task, return_exceptions=True)
 await rlx.open_async("webgpu")
-is_old = pool.backend("webgpu").port is port
+is_old = pool.engine("webgpu").port is port
 json.dumps([f"{type(outcome).__name__}: {outcome}", is_old])
 """
     )
@@ -78,7 +78,7 @@ def test_a_refused_shader_gives_line_and_source(tab: Tab) -> None:
         """
 from rlxweb.core.errors import ShaderRejected
 await rlx.open_async("webgpu")
-port = pool.backend("webgpu").port
+port = pool.engine("webgpu").port
 source = "@compute @workgroup_size(1) fn main() {\\n  nonsense;\\n}"
 try:
     await port.create_pipeline(source, (), {})
@@ -100,7 +100,7 @@ def test_scope_error_is_raised_by_the_affected_read(tab: Tab) -> None:
 from rlxweb.gpu.port_protocol import BufferCopy, BufferRange
 from rlxweb.core.errors import DeviceError
 await rlx.open_async("webgpu")
-port = pool.backend("webgpu").port
+port = pool.engine("webgpu").port
 a, b, other = (port.create_buffer(64, "storage") for _ in range(3))
 port._js.ready(10**6, json.dumps([["c", a, 0, b, 0, 4096]]))
 port._js.submit(10**6)
@@ -132,7 +132,7 @@ def test_reads_of_any_offset_and_size_are_exact(tab: Tab) -> None:
         """
 from rlxweb.gpu.port_protocol import BufferCopy, BufferRange
 await rlx.open_async("webgpu")
-port = pool.backend("webgpu").port
+port = pool.engine("webgpu").port
 size = (32 << 20) + 4096
 data = np.arange(size, dtype=np.uint32).view(np.uint8)[:size].copy()
 a, back = port.create_buffer(size, "storage"), port.create_buffer(4096, "readback")
@@ -163,7 +163,7 @@ def test_unresponsive_device_times_out(tab: Tab) -> None:
     result = tab.run(
         """
 await rlx.open_async("webgpu")
-port = pool.backend("webgpu").port
+port = pool.engine("webgpu").port
 handle = port.create_buffer(64, "storage")
 port.deadline_s = 0.0
 try:
@@ -173,7 +173,7 @@ try:
 except Exception as error:
     said = f"{type(error).__name__}: {error}"
 row = await rlx.open_async("webgpu")
-json.dumps([said, row.available, pool.backend("webgpu").port is port])
+json.dumps([said, row.available, pool.engine("webgpu").port is port])
 """
     )
     message, available, is_old = result
@@ -190,7 +190,7 @@ def test_a_tab_opens_its_gpu_once(tab: Tab) -> None:
 from rlxweb.select.device_and_adapter import available_places
 await rlx.open_async("gpu")
 await rlx.open_async("webgpu")
-same = pool.backend("gpu") is pool.backend("webgpu")
+same = pool.engine("gpu") is pool.engine("webgpu")
 json.dumps([same, [p.label for p in available_places()]])
 """
     )
@@ -203,7 +203,7 @@ def test_handles_are_checked_before_reaching_javascript(tab: Tab) -> None:
         """
 from rlxweb.gpu.port_protocol import BufferCopy, BufferRange
 await rlx.open_async("webgpu")
-port = pool.backend("webgpu").port
+port = pool.engine("webgpu").port
 json.dumps([
     caught(lambda: port.destroy(987654)),
     caught(lambda: port.write(987654, 0, memoryview(b"1234"))),

@@ -286,7 +286,7 @@ async def facts(args, buffers):
 async def check(args, buffers):
     _runs[-1] += 1
     if len(_runs) == 1 and _runs[-1] == 3:
-        pool.backend("webgpu").port._js.lose()
+        pool.engine("webgpu").port._js.lose()
     if len(_runs) == 2 and _runs[-1] > 3:
         return {"word": "wrong", "why": "the device was lost", "lost": True}
     return await _check(args, buffers)

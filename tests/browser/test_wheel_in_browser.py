@@ -200,7 +200,7 @@ there = await rlx.put_async(rows, "webgpu")
 compiled = await rlx.Session("webgpu").compile_async(g)
 state = want = np.zeros((64, 8), np.float32)
 await compiled.set_param_async("mean", state)
-port, read = pool.backend("webgpu").port, []
+port, read = pool.engine("webgpu").port, []
 inner = port.read
 async def counted(handle, offset, nbytes):
     read.append(nbytes)
@@ -255,7 +255,7 @@ def test_a_run_is_profiled(tab: Tab) -> None:
         one = await rlx.Session("webgpu").compile_async(g)
         feeds = {"x": np.eye(64, dtype=np.float32)}
         (want,) = await one.run_async(feeds)
-        port = pool.backend("webgpu").port
+        port = pool.engine("webgpu").port
         held = js_objects(port)
         made = await one.profile_async(feeds, repeats=2)
         json.dumps({

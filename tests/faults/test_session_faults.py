@@ -83,8 +83,8 @@ def fake_vulkan(monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeVulkan]:
         monkeypatch.setitem(ROWS, "vulkan", Row(vulkan.open))
         # The one that every room asks: no fake is left in it for other tests to find.
         for cache_name in (
-            "_backends",
-            "_limited_backends",
+            "_engines",
+            "_limited_engines",
             "_failures",
             "_opening_ns",
         ):

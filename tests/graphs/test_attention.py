@@ -103,9 +103,7 @@ def adapter_engines() -> list[Any]:
     variant = next(
         variant.name for variant in WGSL_VARIANTS if variant.op == "attention"
     )
-    single_kernel = type(default)(
-        "in one kernel", default.backend.with_variant(variant)
-    )
+    single_kernel = type(default)("in one kernel", default.engine.with_variant(variant))
     return [default, single_kernel]
 
 

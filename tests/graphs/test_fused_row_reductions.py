@@ -23,17 +23,17 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from tests.engines_under_test import Engine, adapter_backend, engine
+from tests.engines_under_test import EngineUnderTest, adapter_engine, engine
 from tests.suite_tiers import MAX_EXAMPLES
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 REDUCTIONS = ("sum", "max", "min", "prod")
 
 
-def without_workgroup_memory(backend: WebGpuEngine) -> Engine:
+def without_workgroup_memory(engine: WebGpuEngine) -> EngineUnderTest:
     """Return the device without workgroup memory, which uses one invocation per row."""
-    limits = replace(backend.limits, max_compute_workgroup_storage_size=0)
-    return Engine(f"{backend.name}, unshared", backend.limited(limits))
+    limits = replace(engine.limits, max_compute_workgroup_storage_size=0)
+    return EngineUnderTest(f"{engine.name}, unshared", engine.limited(limits))
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ def relative_error(got: Any, want: Any) -> float:
     return float(np.abs(got - want).max() / max(1.0, np.abs(want).max()))
 
 
-def row_pass_count(runner: Engine, graph: Graph) -> int:
+def row_pass_count(runner: EngineUnderTest, graph: Graph) -> int:
     """Count the plan's steps that are fused row reductions."""
-    plan = compile_graph(graph, runner.backend.target)
+    plan = compile_graph(graph, runner.engine.target)
     return sum(step.kind == "lines" for step in plan.steps)
 
 
@@ -148,7 +148,7 @@ def test_random_row_reductions_agree(
     first = adapter.name == "llvmpipe" and "vulkan" in adapter.backends
     engines = [
         engine(adapter),
-        without_workgroup_memory(adapter_backend(adapter)),
+        without_workgroup_memory(adapter_engine(adapter)),
         engine(adapter, limits=tiny_limits()),
     ]
 
@@ -215,7 +215,7 @@ def test_each_handwritten_formula_is_one_pass(
     x = np.round(rng.standard_normal(shape).astype("f4"), 2)
     feeds = {"x": x, "y": rng.standard_normal(shape[-1:]).astype("f4")}
     reference = engine(None).run(g, feeds)
-    for runner in (engine(adapter), without_workgroup_memory(adapter_backend(adapter))):
+    for runner in (engine(adapter), without_workgroup_memory(adapter_engine(adapter))):
         assert row_pass_count(runner, g) == len(outs)
         for got, want in zip(runner.run(g, feeds), reference, strict=True):
             if want.dtype == np.float32:
@@ -240,9 +240,12 @@ def test_browser_compiler_accepts_the_kernels(name: str) -> None:
     reference = engine(None).run(g, feeds)
     port = WgpuPort(library="wgpudawn")
     run_blocking(port.open(AdapterRequest()))
-    backend = WebGpuEngine(port)
+    dawn_engine = WebGpuEngine(port)
     try:
-        for runner in (Engine("Dawn", backend), without_workgroup_memory(backend)):
+        for runner in (
+            EngineUnderTest("Dawn", dawn_engine),
+            without_workgroup_memory(dawn_engine),
+        ):
             for got, want in zip(runner.run(g, feeds), reference, strict=True):
                 assert relative_error(got, want) < 2e-6
     finally:
@@ -268,7 +271,7 @@ def test_packed_elements_are_read_as_scalars(
     packed = bf16_bits.astype(np.uint16).view(dtype) if kind == "bf16" else integers
     feeds = {"x": packed.astype(dtype), "y": integers.astype("f4") / 100}
     (reference,) = engine(None).run(g, feeds)
-    for runner in (engine(adapter), without_workgroup_memory(adapter_backend(adapter))):
+    for runner in (engine(adapter), without_workgroup_memory(adapter_engine(adapter))):
         (got,) = runner.run(g, feeds)
         assert relative_error(got, reference) < 2e-6
 
@@ -284,7 +287,7 @@ def test_nan_and_infinity_stay_in_their_rows(adapter: AdapterRequest) -> None:
     twice = x_tensor + x_tensor
     g.set_outputs([g.max(twice, -1), g.min(twice, -1), g.sum(twice, -1)])
     reference = engine(None).run(g, {"x": x})
-    for runner in (engine(adapter), without_workgroup_memory(adapter_backend(adapter))):
+    for runner in (engine(adapter), without_workgroup_memory(adapter_engine(adapter))):
         assert row_pass_count(runner, g) == 3
         for got, want in zip(runner.run(g, {"x": x}), reference, strict=True):
             np.testing.assert_allclose(got, want, 1e-5, 1e-5)
@@ -298,7 +301,7 @@ def test_sums_of_long_rows_keep_their_digits(adapter: AdapterRequest) -> None:
     x_tensor = g.input("x", x.shape)
     g.set_outputs([g.sum(x_tensor * x_tensor, -1)])
     reference = np.square(x.astype(np.float64)).sum(axis=-1)
-    for runner in (engine(adapter), without_workgroup_memory(adapter_backend(adapter))):
+    for runner in (engine(adapter), without_workgroup_memory(adapter_engine(adapter))):
         assert row_pass_count(runner, g) == 1
         (got,) = runner.run(g, {"x": x})
         np.testing.assert_allclose(got, reference, 2e-6)

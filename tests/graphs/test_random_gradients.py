@@ -13,14 +13,14 @@ from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.verify import verify
 from rlxweb.smoke.random_graph_builder import RandomGraph
-from tests.engines_under_test import Engine, engine
+from tests.engines_under_test import EngineUnderTest, engine
 from tests.graphs.random_gradient_graph import differentiate_graph
 from tests.graphs.random_graph_strategy import graphs
 
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
-def check_engines(engines: list[Engine], examples: int, part: int) -> None:
+def check_engines(engines: list[EngineUnderTest], examples: int, part: int) -> None:
     """Draw graphs and compare the gradients of each engine with float64's."""
     counts = [0, 0]
 

@@ -13,7 +13,7 @@ from rlxweb.core.limits import tiny_limits
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.verify import verify
 from rlxweb.smoke.random_graph_builder import RandomGraph
-from tests.engines_under_test import Engine, engine
+from tests.engines_under_test import EngineUnderTest, engine
 from tests.graphs.random_graph_strategy import graphs
 from tests.suite_tiers import Tier, thin_out_cases
 
@@ -22,7 +22,7 @@ PARTS = 4
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 
 
-def check_engines(engines: list[Engine], examples: int, part: int) -> None:
+def check_engines(engines: list[EngineUnderTest], examples: int, part: int) -> None:
     """Draw graphs and compare each engine with float64; `part` is the seed."""
 
     @seed(part)

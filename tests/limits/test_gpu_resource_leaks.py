@@ -67,26 +67,26 @@ def port(adapter: AdapterRequest) -> Iterator[WgpuPort]:
 
 
 @pytest.fixture
-def backend(port: WgpuPort) -> WebGpuEngine:
+def engine(port: WgpuPort) -> WebGpuEngine:
     return WebGpuEngine(port)
 
 
-def prepare_network(backend: WebGpuEngine, rows: int = 16) -> Any:
-    program = prepare_graph(backend, network_graph(rows))
+def prepare_network(engine: WebGpuEngine, rows: int = 16) -> Any:
+    program = prepare_graph(engine, network_graph(rows))
     run_blocking(program.set_param("w", np.eye(8, dtype=np.float32)))
     return program
 
 
 def test_a_second_run_compiles_and_allocates_nothing(
-    backend: WebGpuEngine, port: WgpuPort
+    engine: WebGpuEngine, port: WgpuPort
 ) -> None:
     """A second run creates no buffer, pipeline or bind group."""
-    program = prepare_network(backend)
-    first = run_blocking(backend.run(program, random_feeds()))
+    program = prepare_network(engine)
+    first = run_blocking(engine.run(program, random_feeds()))
     created, live = dict(port.created_counts), set(port.live_handles)
     for seed in range(5):
-        run_blocking(backend.run(program, random_feeds(seed=seed)))
-    last = run_blocking(backend.run(program, random_feeds()))
+        run_blocking(engine.run(program, random_feeds(seed=seed)))
+    last = run_blocking(engine.run(program, random_feeds()))
     assert port.created_counts == created
     assert port.live_handles == live
     for first_output, last_output in zip(first, last, strict=True):
@@ -94,16 +94,16 @@ def test_a_second_run_compiles_and_allocates_nothing(
     run_blocking(program.close())
 
 
-def test_handles_return_to_the_baseline(backend: WebGpuEngine, port: WgpuPort) -> None:
+def test_handles_return_to_the_baseline(engine: WebGpuEngine, port: WgpuPort) -> None:
     """Hundreds of runs over ten programs: only pipelines stay, and no new ones."""
-    run_blocking(prepare_network(backend).close())
+    run_blocking(prepare_network(engine).close())
     baseline, pipelines = set(port.live_handles), port.created_counts["pipelines"]
     for _ in range(10):
-        program = prepare_network(backend)
+        program = prepare_network(engine)
         for seed in range(RUN_COUNT // 10):
-            run_blocking(backend.run(program, random_feeds(seed=seed)))
+            run_blocking(engine.run(program, random_feeds(seed=seed)))
         run_blocking(program.close())
-    assert port.live_handles == baseline == set(backend.pipelines.handles())
+    assert port.live_handles == baseline == set(engine.pipelines.handles())
     assert port.created_counts["pipelines"] == pipelines
 
 
@@ -116,11 +116,11 @@ def rows_graph(rows: int) -> Graph:
     return graph
 
 
-def test_other_batches_reuse_the_shaders(backend: WebGpuEngine, port: WgpuPort) -> None:
+def test_other_batches_reuse_the_shaders(engine: WebGpuEngine, port: WgpuPort) -> None:
     """Sizes are uniforms: thirty batch sizes need the pipelines of the first few."""
 
     def prepare(rows: int) -> None:
-        run_blocking(prepare_graph(backend, rows_graph(rows)).close())
+        run_blocking(prepare_graph(engine, rows_graph(rows)).close())
 
     for rows in range(1, 9):
         prepare(rows)
@@ -132,22 +132,22 @@ def test_other_batches_reuse_the_shaders(backend: WebGpuEngine, port: WgpuPort) 
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_distinct_shaders_stay_within_their_bound(
-    backend: WebGpuEngine, port: WgpuPort
+    engine: WebGpuEngine, port: WgpuPort
 ) -> None:
     """Each constant needs another shader; the oldest unused ones are destroyed."""
     retained_graph = Graph("kept")
     retained_graph.set_outputs([retained_graph.input("x", (4,)) + 0.5])
-    program = prepare_graph(backend, retained_graph)
-    capacity = backend.pipelines.capacity
+    program = prepare_graph(engine, retained_graph)
+    capacity = engine.pipelines.capacity
     for step in range(capacity + 20):
         graph = Graph("scaled")
         graph.set_outputs([graph.input("x", (4,)) * (1.0 + step)])
-        run_blocking(prepare_graph(backend, graph).close())
-    assert len(backend.pipelines) <= capacity + 1
-    (out,) = run_blocking(backend.run(program, {"x": np.zeros(4, np.float32)}))
+        run_blocking(prepare_graph(engine, graph).close())
+    assert len(engine.pipelines) <= capacity + 1
+    (out,) = run_blocking(engine.run(program, {"x": np.zeros(4, np.float32)}))
     np.testing.assert_array_equal(out, np.full(4, 0.5))
     run_blocking(program.close())
-    assert port.live_handles == set(backend.pipelines.handles())
+    assert port.live_handles == set(engine.pipelines.handles())
 
 
 @pytest.mark.full("opengl", "swiftshader")
@@ -156,7 +156,7 @@ def test_distinct_lengths_share_shaders_and_stay_within_their_bounds(
 ) -> None:
     """Handles and bytes stop growing; the fused kernel is the same for any length."""
     (label,) = adapter.backends
-    engine = pool.backend(label, adapter.name)
+    engine = pool.engine(label, adapter.name)
     assert isinstance(engine, WebGpuEngine)
     x = np.random.default_rng(0).standard_normal((2, 3000)).astype(np.float32)
 
@@ -185,7 +185,7 @@ def test_distinct_numbers_of_peaks_share_shaders(adapter: AdapterRequest) -> Non
     Nobody writes beyond the number asked for: each gives the first of the most.
     """
     (label,) = adapter.backends
-    engine = pool.backend(label, adapter.name)
+    engine = pool.engine(label, adapter.name)
     assert isinstance(engine, WebGpuEngine)
     x = np.random.default_rng(6).standard_normal((2, 900)).astype(np.float32)
     pipelines = engine.port.created_counts["pipelines"]
@@ -200,14 +200,14 @@ def test_distinct_numbers_of_peaks_share_shaders(adapter: AdapterRequest) -> Non
 
 @pytest.mark.full("opengl", "swiftshader")
 def test_unreleased_programs_are_freed_when_dropped(
-    backend: WebGpuEngine, port: WgpuPort
+    engine: WebGpuEngine, port: WgpuPort
 ) -> None:
     """A program that was never released is freed when it is gone."""
     for _ in range(3):
-        prepare_network(backend)
+        prepare_network(engine)
         gc.collect()
-    run_blocking(prepare_network(backend).close())
-    assert port.live_handles == set(backend.pipelines.handles())
+    run_blocking(prepare_network(engine).close())
+    assert port.live_handles == set(engine.pipelines.handles())
 
 
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
@@ -265,17 +265,17 @@ def allocation_growth(work: Callable[[], object]) -> list[tracemalloc.StatisticD
 
 
 @pytest.mark.full("opengl", "swiftshader")
-def test_python_memory_does_not_grow(backend: WebGpuEngine) -> None:
+def test_python_memory_does_not_grow(engine: WebGpuEngine) -> None:
     """A hundred runs after warming up keep less than 16 KiB of Python's memory.
 
     What leaks does so every time; what is kept once may be kept once.
     """
-    program = prepare_network(backend)
+    program = prepare_network(engine)
     feeds = random_feeds()
 
     def run(count: int) -> None:
         for _ in range(count):
-            run_blocking(backend.run(program, feeds))
+            run_blocking(engine.run(program, feeds))
 
     run(50)
     remaining = min(
@@ -288,11 +288,11 @@ def test_python_memory_does_not_grow(backend: WebGpuEngine) -> None:
     run_blocking(program.close())
 
 
-def test_close_leaves_no_handle(backend: WebGpuEngine, port: WgpuPort) -> None:
+def test_close_leaves_no_handle(engine: WebGpuEngine, port: WgpuPort) -> None:
     """`close` leaves no handle of programs that are still prepared."""
-    program = prepare_network(backend)
-    run_blocking(backend.run(program, random_feeds()))
-    prepare_network(backend, 17)
-    run_blocking(backend.close())
+    program = prepare_network(engine)
+    run_blocking(engine.run(program, random_feeds()))
+    prepare_network(engine, 17)
+    run_blocking(engine.close())
     assert not port.live_handles
     run_blocking(program.close())

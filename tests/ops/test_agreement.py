@@ -28,7 +28,7 @@ from rlxweb.smoke import case as smoke
 from rlxweb.smoke.special_value_cases import nonfinite_cases
 from tests.conftest import ADAPTERS, MISSING_FEATURES
 from tests.engines_under_test import (
-    Engine,
+    EngineUnderTest,
     describe_mismatch,
     engine,
     guarded_engine,
@@ -49,7 +49,7 @@ EACH_THIRD_OP = pytest.mark.parametrize("name", thin_out_cases(NAMES, 3))
 EACH_OP = pytest.mark.parametrize("name", NAMES, scope="module")
 
 
-def case_failures(runner: Engine, cases: Iterable[OpCase]) -> list[str]:
+def case_failures(runner: EngineUnderTest, cases: Iterable[OpCase]) -> list[str]:
     """Return a line for each case that the engine computes wrong; at least one case
     must be given.
     """
@@ -57,7 +57,7 @@ def case_failures(runner: Engine, cases: Iterable[OpCase]) -> list[str]:
     cases = [*cases]
     assert cases, "no case was given"
     for case in cases:
-        missing_dtypes = case.dtypes - runner.backend.target.array_dtypes
+        missing_dtypes = case.dtypes - runner.engine.target.array_dtypes
         try:
             failures += mismatch_lines(
                 runner, case, runner.run(case.graph, case.feeds)[0]
@@ -76,14 +76,16 @@ def case_failures(runner: Engine, cases: Iterable[OpCase]) -> list[str]:
     return failures
 
 
-def mismatch_lines(runner: Engine, case: OpCase, got: object) -> list[str]:
+def mismatch_lines(runner: EngineUnderTest, case: OpCase, got: object) -> list[str]:
     """Return the line for one wrong case, or none."""
     op = registry.get(case.graph.node(case.graph.outputs[0]).op)
     mismatch = describe_mismatch(got, case.expected, case.output_dtype, op.tolerance)
     return [f"{case.label} on {runner.name}: {mismatch}"] if mismatch else []
 
 
-def nonfinite_failures(runner: Engine, name: str, sampled: Sampler) -> list[str]:
+def nonfinite_failures(
+    runner: EngineUnderTest, name: str, sampled: Sampler
+) -> list[str]:
     """Return a line for each result with NaN or infinity in one input that differs from
     NumPy.
 
@@ -198,7 +200,7 @@ def test_no_kernel_writes_past_its_buffers(
     runner = guarded_engine(adapter)
 
     def runnable(cases: Iterable[OpCase]) -> list[OpCase]:
-        accepts = runner.backend.target.array_dtypes
+        accepts = runner.engine.target.array_dtypes
         return [case for case in small_cases(cases) if case.dtypes <= accepts]
 
     views = sampled(view_cases(name), 1, quick=1)
@@ -206,7 +208,7 @@ def test_no_kernel_writes_past_its_buffers(
     runnable_cases = runnable_cases or runnable(sample_cases(name))[:1]
     for case in runnable_cases:
         runner.run(case.graph, case.feeds)
-    assert runner.backend.port.checked_count >= len(runnable_cases) > 0
+    assert runner.engine.port.checked_count >= len(runnable_cases) > 0
 
 
 @pytest.mark.requires_wgpu
@@ -246,7 +248,7 @@ def test_adapter_agrees_on_large_samples_under_tiny_limits(name: str) -> None:
 
 
 def padded_device_array(
-    backend: WebGpuEngine, array: Array
+    engine: WebGpuEngine, array: Array
 ) -> tuple[DeviceBuffer, DeviceBuffer]:
     """Upload an array with other values before and after it; return its part and the
     whole buffer.
@@ -256,29 +258,29 @@ def padded_device_array(
     filler = np.iinfo(array.dtype).max if filler is None else filler
     padding = np.full(128, filler, array.dtype)
     whole_buffer = run_blocking(
-        backend.put(np.concatenate([padding, array.reshape(-1), padding]))
+        engine.put(np.concatenate([padding, array.reshape(-1), padding]))
     )
     return whole_buffer.part(128, array.shape), whole_buffer
 
 
-def resident_input_mismatch(backend: WebGpuEngine, case: OpCase) -> str:
+def resident_input_mismatch(engine: WebGpuEngine, case: OpCase) -> str:
     """Describe what differs when the inputs are device arrays, or return ""."""
-    program = run_blocking(backend.prepare(compile_graph(case.graph, backend.target)))
+    program = run_blocking(engine.prepare(compile_graph(case.graph, engine.target)))
     for param in case.graph.named("param"):
         run_blocking(program.set_param(param, case.feeds[param]))
     feeds = {n: np.asarray(case.feeds[n]) for n in case.graph.named("input")}
-    want = [out.tobytes() for out in run_blocking(backend.run(program, feeds))]
+    want = [out.tobytes() for out in run_blocking(engine.run(program, feeds))]
     device_arrays = {
-        n: padded_device_array(backend, array) for n, array in feeds.items()
+        n: padded_device_array(engine, array) for n, array in feeds.items()
     }
     before = [
-        run_blocking(backend.get(whole_buffer)).tobytes()
+        run_blocking(engine.get(whole_buffer)).tobytes()
         for _, whole_buffer in device_arrays.values()
     ]
     device_feeds = {n: part for n, (part, _) in device_arrays.items()}
-    outputs = run_blocking(backend.run(program, device_feeds, [False] * len(want)))
+    outputs = run_blocking(engine.run(program, device_feeds, [False] * len(want)))
     after = [
-        run_blocking(backend.get(whole_buffer)).tobytes()
+        run_blocking(engine.get(whole_buffer)).tobytes()
         for _, whole_buffer in device_arrays.values()
     ]
     copies, _ = program.bindings.bind(
@@ -309,24 +311,24 @@ def test_device_arrays_are_only_read(
     What lies beside them in the same buffer is nothing to a kernel.
     """
     monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
-    backend = engine(ADAPTERS["lavapipe"]).backend
+    webgpu_engine = engine(ADAPTERS["lavapipe"]).engine
     supported_cases = [
         c
         for c in small_cases(sample_cases(name))
-        if not c.dtypes - backend.target.array_dtypes
+        if not c.dtypes - webgpu_engine.target.array_dtypes
     ]
     cases = sampled(supported_cases, 1, quick=1)
     assert [
-        failure for c in cases if (failure := resident_input_mismatch(backend, c))
+        failure for c in cases if (failure := resident_input_mismatch(webgpu_engine, c))
     ] == []
 
 
 @pytest.mark.requires_wgpu
 def test_float16_runs_where_the_adapter_has_it(adapter: AdapterRequest) -> None:
     """An adapter lists f16 exactly when it has the feature; some sample asks for it."""
-    backend = engine(adapter).backend
-    has = "shader-f16" in backend.facts.features
-    assert (DType.F16 in backend.target.array_dtypes) is has
+    webgpu_engine = engine(adapter).engine
+    has = "shader-f16" in webgpu_engine.facts.features
+    assert (DType.F16 in webgpu_engine.target.array_dtypes) is has
     assert any(
         DType.F16 in case.dtypes for name in NAMES for case in sample_cases(name)
     )

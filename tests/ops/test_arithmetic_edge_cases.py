@@ -19,9 +19,9 @@ from tests.engines_under_test import ARRAY_LIBRARIES, engine
 CASES = tuple(edge_cases(EDGE_CASES))
 
 
-def edge_answers(backend: Engine) -> dict[str, str]:
+def edge_answers(engine: Engine) -> dict[str, str]:
     """Return the answers by case after checking that guaranteed answers hold."""
-    verdicts = {case.name: run_blocking(check_case(case, backend)) for case in CASES}
+    verdicts = {case.name: run_blocking(check_case(case, engine)) for case in CASES}
     assert [
         f"{n}: {verdict.why}"
         for n, verdict in verdicts.items()
@@ -33,16 +33,16 @@ def edge_answers(backend: Engine) -> dict[str, str]:
     }
 
 
-def check_manual(backend: Engine, given_answers: dict[str, str]) -> None:
+def check_manual(engine: Engine, given_answers: dict[str, str]) -> None:
     """Check that the manual shows the answers of this adapter and driver."""
-    identity = backend.identity
+    identity = engine.identity
     manual_answers = documented_answers("here", identity.adapter, identity.driver)
     assert manual_answers in (None, given_answers)
 
 
 def test_numpy_answers_match_the_manual() -> None:
     """Any version of NumPy has every type, and answers as the manual shows."""
-    numpy_answers = edge_answers(engine(None).backend)
+    numpy_answers = edge_answers(engine(None).engine)
     assert "refused" not in numpy_answers.values()
     (manual_answers,) = (
         column["answers"]
@@ -62,19 +62,19 @@ def test_manual_has_browser_and_webassembly_columns() -> None:
 
 @pytest.mark.requires_wgpu
 def test_adapter_keeps_the_guarantees(adapter: AdapterRequest) -> None:
-    backend = engine(adapter).backend
-    check_manual(backend, edge_answers(backend))
+    webgpu_engine = engine(adapter).engine
+    check_manual(webgpu_engine, edge_answers(webgpu_engine))
 
 
 @pytest.mark.parametrize("library", ARRAY_LIBRARIES)
 def test_array_library_keeps_the_guarantees(library: str) -> None:
-    backend = engine(library).backend
-    check_manual(backend, edge_answers(backend))
+    library_engine = engine(library).engine
+    check_manual(library_engine, edge_answers(library_engine))
 
 
 def test_guaranteed_answers_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """A different answer is wrong where one is guaranteed, and right elsewhere."""
-    cpu = engine(None).backend
+    cpu = engine(None).engine
 
     def spoil(array: Any) -> Any:
         changed = np.atleast_1d(np.array(array))

@@ -18,7 +18,7 @@ from rlxweb.engines.reference_comparison import reference_outputs
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
-from tests.engines_under_test import Engine
+from tests.engines_under_test import EngineUnderTest
 from tests.kernel_tables import engine_with_variants
 
 B, H, S, D, K = 2, 3, 16, 32, 20
@@ -106,22 +106,20 @@ ATTENTION_BUILDERS = (
 
 
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize(
-    "build", ATTENTION_BUILDERS, ids=lambda engine: engine.__name__
-)
+@pytest.mark.parametrize("build", ATTENTION_BUILDERS, ids=lambda build: build.__name__)
 def test_fused_attention_agrees_with_reference(
     build: Any, adapter: AdapterRequest, rng: np.random.Generator
 ) -> None:
     """A row whose keys are all masked is NaN in both, as softmax computes it."""
-    engine = engine_with_variants(adapter)
+    runner = engine_with_variants(adapter)
     graph = attention_graph(build)
-    plan = compile_graph(graph, engine.backend.target)
+    plan = compile_graph(graph, runner.engine.target)
     ops = [plan.graph.node(i).op for step in plan.steps for i in step.nodes]
     assert ops.count("attention") == 1
     assert not {"softmax", "matmul"} & set(ops)
     for has_infinite_mask in (False, True):
         feeds = random_feeds(rng, has_infinite_mask)
-        (got,), (want,) = engine.run(graph, feeds), reference_outputs(graph, feeds)
+        (got,), (want,) = runner.run(graph, feeds), reference_outputs(graph, feeds)
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 
 
@@ -162,29 +160,27 @@ def scores_scaled_by_tensor(g: Graph, *operands: Tensor) -> list[Tensor]:
         scaled_after_mask,
         scores_scaled_by_tensor,
     ],
-    ids=lambda engine: engine.__name__,
+    ids=lambda build: build.__name__,
 )
 def test_similar_graphs_are_not_fused(
     build: Any, adapter: AdapterRequest, rng: np.random.Generator
 ) -> None:
-    engine = engine_with_variants(adapter)
+    runner = engine_with_variants(adapter)
     g = Graph("other")
     operands = [g.input(n, (B, s, H * D)) for n, s in (("q", S), ("k", K), ("v", K))]
     g.set_outputs(build(g, *operands, g.input("mask", (B, 1, 1, K))))
-    plan = compile_graph(g, engine.backend.target)
+    plan = compile_graph(g, runner.engine.target)
     ops = [plan.graph.node(i).op for step in plan.steps for i in step.nodes]
     assert "attention" not in ops
     feeds = random_feeds(rng)
     for got, want in zip(
-        engine.run(g, feeds), reference_outputs(g, feeds), strict=True
+        runner.run(g, feeds), reference_outputs(g, feeds), strict=True
     ):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 
 
 @pytest.mark.requires_fast
-@pytest.mark.parametrize(
-    "build", ATTENTION_BUILDERS, ids=lambda engine: engine.__name__
-)
+@pytest.mark.parametrize("build", ATTENTION_BUILDERS, ids=lambda build: build.__name__)
 def test_native_code_fuses_attention_on_cpu(
     build: Any, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
@@ -193,14 +189,14 @@ def test_native_code_fuses_attention_on_cpu(
     """
     for mode, fused_count in (("wait", 1), ("off", 0)):
         monkeypatch.setenv("RLX_FAST", mode)
-        engine = Engine("CPU", CpuEngine())
+        runner = EngineUnderTest("CPU", CpuEngine())
         graph = attention_graph(build)
-        plan = compile_graph(graph, engine.backend.target)
+        plan = compile_graph(graph, runner.engine.target)
         ops = [plan.graph.node(i).op for step in plan.steps for i in step.nodes]
         assert ops.count("attention") == fused_count
         for has_infinite_mask in (False, True):
             feeds = random_feeds(rng, has_infinite_mask)
-            (got,), (want,) = engine.run(graph, feeds), reference_outputs(graph, feeds)
+            (got,), (want,) = runner.run(graph, feeds), reference_outputs(graph, feeds)
             np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
 
 
@@ -221,7 +217,7 @@ def test_native_attention_masks_broadcast(
         for n, node in g.named("input").items()
     }
     (got,), (want,) = (
-        Engine("CPU", CpuEngine()).run(g, feeds),
+        EngineUnderTest("CPU", CpuEngine()).run(g, feeds),
         reference_outputs(g, feeds),
     )
     np.testing.assert_allclose(got, want, rtol=2e-5, atol=4e-6)
@@ -230,10 +226,10 @@ def test_native_attention_masks_broadcast(
 @pytest.mark.requires_wgpu
 def test_attention_is_not_fused_without_its_kernel(adapter: AdapterRequest) -> None:
     """Attention is not fused without its kernel, nor without optimisation."""
-    engine = engine_with_variants(adapter)
+    runner = engine_with_variants(adapter)
     graph = attention_graph(exported_attention)
-    plan = compile_graph(graph, engine.backend.target, optimise=False)
+    plan = compile_graph(graph, runner.engine.target, optimise=False)
     assert "softmax" in {plan.graph.node(i).op for s in plan.steps for i in s.nodes}
-    plain_engine = engine_with_variants(adapter, ())
-    plan = compile_graph(graph, plain_engine.backend.target)
+    plain_runner = engine_with_variants(adapter, ())
+    plan = compile_graph(graph, plain_runner.engine.target)
     assert "attention" not in {n.op for n in plan.graph.nodes()}

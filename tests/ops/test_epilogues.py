@@ -24,7 +24,7 @@ from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.shape_arithmetic import Shape
 from tests.conftest import ADAPTERS
-from tests.engines_under_test import Engine, engine
+from tests.engines_under_test import EngineUnderTest, engine
 from tests.kernel_tables import WGSL_TABLE, engine_with_variants
 from tests.suite_tiers import Sampler, thin_out_cases
 
@@ -128,12 +128,12 @@ def build_case(
 
 
 def epilogue_mismatch(
-    runner: Engine, graph: Graph, feeds: dict[str, Any], steps: int = 1
+    runner: EngineUnderTest, graph: Graph, feeds: dict[str, Any], steps: int = 1
 ) -> str:
     """Describe what is wrong with a graph that must compile to `steps` steps, or return
     "".
     """
-    plan = compile_graph(graph, runner.backend.target)
+    plan = compile_graph(graph, runner.engine.target)
     if len(plan.steps) != steps:
         return f"{runner.name}: {plan}"
     (got,), (want,) = (
@@ -174,7 +174,7 @@ def test_epilogue_of_split_dispatches(name: str, adapter: AdapterRequest) -> Non
     small_limits = replace(tiny_limits(), max_storage_buffers_per_shader_stage=6)
     runner = engine(adapter, limits=small_limits)
     graph, feeds = build_case(SPLIT_CASES[name])
-    steps = len(compile_graph(graph, runner.backend.target).steps)
+    steps = len(compile_graph(graph, runner.engine.target).steps)
     assert steps <= 2
     assert epilogue_mismatch(runner, graph, feeds, steps) == ""
 
@@ -213,10 +213,10 @@ def graph_ops(graph: Graph) -> set[str]:
     return {node.op for node in graph.nodes()}
 
 
-def selected_variants(runner: Engine, graph: Graph) -> set[str]:
+def selected_variants(runner: EngineUnderTest, graph: Graph) -> set[str]:
     """Return the kernel variants that run a graph's nodes."""
     selected_kernels = (
-        runner.backend.kernel_selector.select_kernel(
+        runner.engine.kernel_selector.select_kernel(
             registry.get(node.op),
             tuple(graph.node(i).type for i in node.inputs),
             node.type,

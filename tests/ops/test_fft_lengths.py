@@ -16,7 +16,7 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from tests.conftest import ADAPTERS
-from tests.engines_under_test import Array, Engine, adapter_backend, engine
+from tests.engines_under_test import Array, EngineUnderTest, adapter_engine, engine
 from tests.suite_tiers import Sampler
 
 MAX_ERROR = 2e-6
@@ -31,7 +31,7 @@ def complex_to_blocks(z: Array) -> Array:
     return np.concatenate([z.real, z.imag], axis=-1)
 
 
-def transform_errors(runner: Engine, n: int, rows: int) -> dict[str, float]:
+def transform_errors(runner: EngineUnderTest, n: int, rows: int) -> dict[str, float]:
     """Return relative L2 errors of fft, rfft and irfft of length n, from one run."""
     rng = np.random.default_rng(n)
     block = rng.normal(size=(rows, 2 * n)).astype(np.float32)
@@ -59,7 +59,7 @@ def transform_errors(runner: Engine, n: int, rows: int) -> dict[str, float]:
 
 
 def inaccurate_lengths(
-    runner: Engine, lengths: Sequence[int], rows: int = 2
+    runner: EngineUnderTest, lengths: Sequence[int], rows: int = 2
 ) -> list[str]:
     failures = []
     for n in lengths:
@@ -119,16 +119,16 @@ def test_primes_up_to_61_use_one_butterfly(
     op: str, n: int, adapter: AdapterRequest
 ) -> None:
     """Primes to 61, above any radix that is chosen freely, are one butterfly."""
-    backend = adapter_backend(adapter).with_variant(f"{op}, unrolled passes")
+    engine = adapter_engine(adapter).with_variant(f"{op}, unrolled passes")
     graph = Graph("primes")
     width = {"fft": 2 * n, "rfft": n, "irfft": 2 * (n // 2 + 1)}[op]
     attrs = {"n": n} if op == "irfft" else {}
     output = graph.apply(op, graph.input("x", (21, width)), **attrs)
     graph.set_outputs([output])
     node_op, *rest = node_signature(graph, graph.node(output.id))
-    assert backend.variants_for(node_op, *rest) == (f"{op}, unrolled passes",)
+    assert engine.variants_for(node_op, *rest) == (f"{op}, unrolled passes",)
     x = np.random.default_rng(n).standard_normal((21, width)).astype(np.float32)
-    (got,) = Engine("passes", backend).run(graph, {"x": x})
+    (got,) = EngineUnderTest("passes", engine).run(graph, {"x": x})
     node = graph.node(output.id)
     want = registry.get(op).reference(np, node.attrs, x.astype(np.float64))
     assert np.abs(got - want).max() < MAX_ERROR * np.abs(want).max()

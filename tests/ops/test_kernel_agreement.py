@@ -37,7 +37,7 @@ from tests.cpu_kernel_settings import (
     only_program_kernels,
     settings_of,
 )
-from tests.engines_under_test import Array, adapter_backend, describe_mismatch
+from tests.engines_under_test import Array, adapter_engine, describe_mismatch
 from tests.kernel_tables import NUMPY_VARIANTS, WGSL_TABLE
 from tests.ops.kernel_cases.case import KernelCase, Trial
 from tests.ops.kernel_cases.table import CASES_BY_OP, DRAWN_CASES, TORCH_CASES
@@ -153,18 +153,18 @@ def mismatches(
     return lines
 
 
-def run_on(backend: CpuEngine | WebGpuEngine, trial: Trial) -> list[list[Array]]:
+def run_on(engine: CpuEngine | WebGpuEngine, trial: Trial) -> list[list[Array]]:
     """Return the outputs of each run: three where weights are params, which are packed
     from the second run on.
     """
     graph = trial.graph
-    program = run_blocking(backend.prepare(compile_graph(graph, backend.target)))
+    program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
     try:
         for name in graph.named("param"):
             run_blocking(program.set_param(name, trial.feeds[name]))
         feeds = {name: trial.feeds[name] for name in graph.named("input")}
         run_count = 3 if graph.named("param") else 1
-        return [run_blocking(backend.run(program, feeds)) for _ in range(run_count)]
+        return [run_blocking(engine.run(program, feeds)) for _ in range(run_count)]
     finally:
         run_blocking(program.close())
 
@@ -300,15 +300,15 @@ def test_native_programs_agree(sampled: Sampler) -> None:
     """
     samples = [case for op in checked_ops() for case in smoke_samples(op)]
     cases = [*sampled(samples, len(samples) // 12, quick=100), *chain_cases()]
-    backend, failures = CpuEngine(), []
+    engine, failures = CpuEngine(), []
     with cpu_setting("here"), only_program_kernels(PROGRAM_KERNELS) as runs:
         for case in cases:
             prepared = case.prepare()
             program = run_blocking(
-                backend.prepare(compile_graph(prepared.graph, backend.target))
+                engine.prepare(compile_graph(prepared.graph, engine.target))
             )
             for _ in range(2):  # the second has packed constants
-                outputs = run_blocking(backend.run(program, prepared.feeds))
+                outputs = run_blocking(engine.run(program, prepared.feeds))
                 reason = prepared.judge(outputs).reason
                 failures += [f"{case.name}: {reason}"] if reason else []
             run_blocking(program.close())
@@ -356,10 +356,10 @@ class WgslKernelRunner:
     def __init__(
         self,
         kernel: KernelVariant,
-        open_backend: Callable[[KernelVariant], WebGpuEngine],
+        open_engine: Callable[[KernelVariant], WebGpuEngine],
     ) -> None:
         self.kernel, self.plans = kernel, [None]
-        self.backend = open_backend(replace(kernel, build=self._note_plan))
+        self.engine = open_engine(replace(kernel, build=self._note_plan))
 
     def _note_plan(self, *arguments: object) -> object:
         plan = self.kernel.build(*arguments)
@@ -368,11 +368,11 @@ class WgslKernelRunner:
 
     def fits(self, trial: Trial) -> bool:
         """Return whether the kernel may compute a case; of a copy only a run knows."""
-        if not trial.dtypes <= self.backend.target.array_dtypes:
+        if not trial.dtypes <= self.engine.target.array_dtypes:
             return False
         if trial.op == COPY:
             return True
-        selected = self.backend.kernel_selector.select_kernel(
+        selected = self.engine.kernel_selector.select_kernel(
             registry.get(trial.op), *node_types(trial), trial.node.attrs
         )
         return selected is not None and selected.variant == self.kernel.name
@@ -384,7 +384,7 @@ class WgslKernelRunner:
         failures = []
         for trial in trials:
             self.plans.clear()
-            results = run_on(self.backend, trial)
+            results = run_on(self.engine, trial)
             if trial.op != COPY:
                 tolerance = registry.get(trial.op).tolerance
                 failures += mismatches(trial, results, tolerance)
@@ -398,7 +398,7 @@ class WgslKernelRunner:
 def on_adapter(kernel: KernelVariant, request: AdapterRequest) -> WgslKernelRunner:
     """Return the runner of a kernel on an adapter."""
     return WgslKernelRunner(
-        kernel, lambda observed: adapter_backend(request, variants=[observed])
+        kernel, lambda observed: adapter_engine(request, variants=[observed])
     )
 
 
@@ -462,7 +462,7 @@ def test_wgsl_kernel_agrees(
     assert named or more, "no case reaches this kernel"
     # That a type is missing is for `test_agreement` to say.
     missing = {dtype.value for dtype in DType} - {
-        dtype.value for dtype in runner.backend.target.array_dtypes
+        dtype.value for dtype in runner.engine.target.array_dtypes
     }
     refused = [
         line

@@ -11,10 +11,10 @@ import pytest
 import rlxweb as rlx
 from rlxweb.core.errors import RlxError
 from rlxweb.gpu.port_protocol import AdapterRequest
-from tests.engines_under_test import Engine, engine
+from tests.engines_under_test import EngineUnderTest, engine
 
 
-def check_half_step_rounding(rng: np.random.Generator, runner: Engine) -> None:
+def check_half_step_rounding(rng: np.random.Generator, runner: EngineUnderTest) -> None:
     """Check halves of steps, which a division that is not rounded as IEEE requires
     would move.
     """

@@ -7,7 +7,7 @@ import pytest
 
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
-from tests.engines_under_test import ARRAY_LIBRARIES, Engine, engine
+from tests.engines_under_test import ARRAY_LIBRARIES, EngineUnderTest, engine
 
 INF, NAN = np.inf, np.nan
 EDGE_VALUES = np.array(
@@ -24,7 +24,7 @@ EDGE_VALUES = np.array(
 )
 
 
-def check_edge_values(runner: Engine) -> None:
+def check_edge_values(runner: EngineUnderTest) -> None:
     graph = Graph("edges")
     x = graph.input("x", EDGE_VALUES.shape)
     is_nan = graph.isnan(x)

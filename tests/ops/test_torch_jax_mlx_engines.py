@@ -27,7 +27,7 @@ from tests.conftest import MISSING_FEATURES
 from tests.engines_under_test import (
     ARRAY_LIBRARIES,
     Array,
-    Engine,
+    EngineUnderTest,
     engine,
     missing_features,
 )
@@ -76,20 +76,18 @@ class CombinedCases:
         return [tensors[i] for i in graph.outputs]
 
     @contextmanager
-    def prepare_on(self, runner: Engine) -> Iterator[Any]:
+    def prepare_on(self, runner: EngineUnderTest) -> Iterator[Any]:
         """Yield a function that runs other cases of the same graphs and returns failure
         lines.
         """
-        backend = runner.backend
-        program = run_blocking(
-            backend.prepare(compile_graph(self.graph, backend.target))
-        )
+        engine = runner.engine
+        program = run_blocking(engine.prepare(compile_graph(self.graph, engine.target)))
 
         def run_cases(cases: Mapping[str, PreparedCase]) -> list[str]:
             feeds: dict[str, Array] = {}
             for label, prepared in {**self.cases, **cases}.items():
                 feeds |= {f"{label} {name}": x for name, x in prepared.feeds.items()}
-            outs = run_blocking(backend.run(program, feeds))
+            outs = run_blocking(engine.run(program, feeds))
             outputs_by_case = dict(zip(self.cases, outs, strict=True))
             mismatches = {
                 k: prepared.judge([outputs_by_case[k]]).reason
@@ -108,13 +106,13 @@ class CombinedCases:
 
 
 def supported_cases(
-    runner: Engine, cases: Sequence[SmokeCase]
+    runner: EngineUnderTest, cases: Sequence[SmokeCase]
 ) -> dict[str, PreparedCase]:
     """Prepare the cases whose types the engine supports, and check that it rejects the
     others.
     """
     prepared_cases = {case.name: case.prepare() for case in cases}
-    dtypes = runner.backend.target.array_dtypes
+    dtypes = runner.engine.target.array_dtypes
     unsupported = [
         prepared for prepared in prepared_cases.values() if prepared.dtypes - dtypes
     ]
@@ -154,7 +152,7 @@ def test_every_op_agrees(name: str, library: str) -> None:
     prepared_cases = supported_cases(runner, [*sample_cases(op), *views])
     rounds = nonfinite_rounds(name)
     runners = [runner]
-    if name in {row.op for row in runner.backend.kernels.variants}:
+    if name in {row.op for row in runner.engine.kernels.variants}:
         runners.append(engine(library, variants=False))
     cases_with_nonfinite = {
         k: t for k, t in prepared_cases.items() if rounds and k in rounds[0]
@@ -279,8 +277,8 @@ def test_results_own_their_memory(library: str) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def engine_facts(runner: Engine) -> tuple[str, ...]:
-    identity = runner.backend.identity
+def engine_facts(runner: EngineUnderTest) -> tuple[str, ...]:
+    identity = runner.engine.identity
     return identity.name, identity.adapter, identity.api, identity.driver
 
 
@@ -289,6 +287,6 @@ def test_engine_describes_itself(library: str) -> None:
     runner = engine(library)
     name, adapter, api, driver = engine_facts(runner)
     assert all((name, adapter, api, driver))
-    assert runner.backend.identity.software
+    assert runner.engine.identity.software
     assert "CPU" in adapter
     assert any(c.isdigit() for c in driver)

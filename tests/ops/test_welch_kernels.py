@@ -22,7 +22,7 @@ from rlxweb.ops.welch.cpu.spectrum import welch_power
 from rlxweb.ops.welch.cpu.strongest_bins import strongest_bins
 from rlxweb.ops.welch.graph import welch_graph
 from rlxweb.ops.welch.spec import WelchSpec
-from tests.engines_under_test import adapter_backend
+from tests.engines_under_test import adapter_engine
 from tests.suite_tiers import thin_out_cases
 
 WELCH_VARIANTS = ("team of lanes a row", "workgroup a row")
@@ -111,7 +111,7 @@ def run_variant(
 def test_powers_and_peaks(
     case: WelchKernelCase, variant: str, adapter: AdapterRequest
 ) -> None:
-    engine = adapter_backend(adapter)
+    engine = adapter_engine(adapter)
     x, spec = case.noise_rows(), case.spec
     shape = x.shape
     power_engine = engine.with_variant(f"welch_power, {variant}")

@@ -17,7 +17,7 @@ from rlxweb.ir.op import registry
 from rlxweb.smoke.suite import list_variant_cases
 from rlxweb.smoke.verdict import check_case
 from tests.conftest import ADAPTERS
-from tests.engines_under_test import Engine, describe_mismatch, engine
+from tests.engines_under_test import EngineUnderTest, describe_mismatch, engine
 from tests.kernel_tables import COPY_VARIANTS, WGSL_VARIANTS, engine_with_variants
 from tests.ops.kernel_cases.case import Trial, kernel_case
 from tests.ops.op_cases import OpCase, sample_cases
@@ -34,14 +34,14 @@ def portable_cases(name: str) -> list[OpCase]:
     return [case for case in sample_cases(name) if case.dtypes <= EVERYWHERE]
 
 
-def selected_variant(engine: Engine, case: OpCase | Trial) -> str:
+def selected_variant(runner: EngineUnderTest, case: OpCase | Trial) -> str:
     """Return the variant that runs the case, or the op's name; "" where it is
     decomposed.
     """
     node = case.graph.node(case.graph.outputs[0])
     inputs = tuple(case.graph.node(i).type for i in node.inputs)
     op = registry.get(node.op)
-    kernel = engine.backend.kernel_selector.select_kernel(
+    kernel = runner.engine.kernel_selector.select_kernel(
         op, inputs, node.type, node.attrs
     )
     return "" if kernel is None else kernel.variant
@@ -64,14 +64,14 @@ def test_own_shaders_need_no_checks(
         return modules[-1]
 
     monkeypatch.setattr(wgpu_port, "create_unchecked_module", record_module)
-    engine = engine_with_variants(ADAPTERS["lavapipe"])
+    runner = engine_with_variants(ADAPTERS["lavapipe"])
     # Of its own: another op may have had the same text compiled without checks.
-    engine.backend.pipelines = PipelineCache(engine.backend.port, trusted_shaders="all")
+    runner.engine.pipelines = PipelineCache(runner.engine.port, trusted_shaders="all")
     failures = []
     for case in sampled(portable_cases(name), 1, quick=1):
-        failures += mismatch_lines(engine, case, engine.run(case.graph, case.feeds)[0])
-    for handle in engine.backend.pipelines.handles():
-        engine.backend.port.destroy(handle)
+        failures += mismatch_lines(runner, case, runner.run(case.graph, case.feeds)[0])
+    for handle in runner.engine.pipelines.handles():
+        runner.engine.port.destroy(handle)
     assert failures == []
     assert modules
     assert None not in modules
@@ -79,12 +79,12 @@ def test_own_shaders_need_no_checks(
 
 def test_per_workgroup_variants_are_selected(adapter: AdapterRequest) -> None:
     """The per-workgroup kernel is selected for a case of each op that has one."""
-    engine = engine_with_variants(adapter)
+    runner = engine_with_variants(adapter)
     selected_ops = {
         name
         for name in OPS
         for case in portable_cases(name)
-        if "workgroup a row" in selected_variant(engine, case)
+        if "workgroup a row" in selected_variant(runner, case)
     }
     assert selected_ops == {v.op for v in WGSL_VARIANTS if "workgroup a row" in v.name}
 
@@ -94,23 +94,27 @@ def test_copy_variants_can_be_forced(adapter: AdapterRequest) -> None:
     """The suite lists copy variants where they fit; vec4 copies take precedence over
     tiles.
     """
-    backend = engine(adapter).backend
-    forced = [c for c in list_variant_cases(backend, "standard") if c.op == "transpose"]
+    webgpu_engine = engine(adapter).engine
+    forced = [
+        c for c in list_variant_cases(webgpu_engine, "standard") if c.op == "transpose"
+    ]
     assert len(forced) >= 3
     assert {case.variant for case in forced} <= {copy.name for copy in COPY_VARIANTS}
     for case in forced:
-        assert run_blocking(check_case(case, backend)).word == "right"
+        assert run_blocking(check_case(case, webgpu_engine)).word == "right"
     shaders = []
     for shape in ((40, 36), (40, 33)):
         layout = Layout.dense(shape).transpose((1, 0))
         copy_arguments = (layout, Layout.dense(layout.shape), DType.F32)
-        assert backend.with_variant(
+        assert webgpu_engine.with_variant(
             COPY_VARIANTS[1].name
         ).kernel_selector.copy_dispatch(*copy_arguments).shader == ("transpose_tiles")
-        shaders.append(backend.kernel_selector.copy_dispatch(*copy_arguments).shader)
+        shaders.append(
+            webgpu_engine.kernel_selector.copy_dispatch(*copy_arguments).shader
+        )
     layout = Layout.dense((64, 64)).transpose((1, 0))
     copy_arguments = (layout, Layout.dense(layout.shape), DType.BOOL)
-    shaders.append(backend.kernel_selector.copy_dispatch(*copy_arguments).shader)
+    shaders.append(webgpu_engine.kernel_selector.copy_dispatch(*copy_arguments).shader)
     assert shaders[:2] == ["transpose_fours", "transpose_tiles"]
     assert shaders[2] not in shaders[:2]
 
@@ -129,7 +133,7 @@ def test_convolution_accumulates_over_split_weights(adapter: AdapterRequest) -> 
         "conv", "weights in pieces", (1, 30, 8, 8), (20, 30, 3, 3)
     ).trial()
     node = trial.node
-    kernel = runner.backend.kernel_selector.select_kernel(
+    kernel = runner.engine.kernel_selector.select_kernel(
         registry.get("conv"),
         tuple(trial.graph.node(i).type for i in node.inputs),
         node.type,

@@ -117,16 +117,16 @@ def wgsl_kernels() -> dict[str, KernelTexts]:
     graphs = {case.name: case.prepare().graph for case in case_samples()}
     for name, (features, limits) in DEVICES.items():
         port = open_fake_port(features, limits)
-        backend = WebGpuEngine(port)
+        engine = WebGpuEngine(port)
         kernels = records[f"wgsl, {name}"] = KernelTexts()
         for case, graph in graphs.items():
             # A pipeline that is there already would not be made again.
-            backend.pipelines.clear()
+            engine.pipelines.clear()
             for handle in [*port.pipelines]:
                 port.destroy(handle)
             try:
-                plan = compile_graph(graph, backend.target)
-                run_blocking(run_blocking(backend.prepare(plan)).close())
+                plan = compile_graph(graph, engine.target)
+                run_blocking(run_blocking(engine.prepare(plan)).close())
             except DTypeError:
                 kernels.cases[case] = ["a type that the device lacks"]
                 continue
@@ -164,15 +164,15 @@ def llvm_kernels() -> dict[str, KernelTexts]:
     }
     with _compile_everything() as texts:
         kernels = KernelTexts()
-        backend = CpuEngine()
+        engine = CpuEngine()
         for case in case_samples():
             texts.clear()
             trial = case.prepare()
             program = run_blocking(
-                backend.prepare(compile_graph(trial.graph, backend.target))
+                engine.prepare(compile_graph(trial.graph, engine.target))
             )
             for _ in range(2):  # constants are packed in the second run
-                run_blocking(backend.run(program, trial.feeds))
+                run_blocking(engine.run(program, trial.feeds))
             run_blocking(program.close())
             for text in texts:
                 # Whoever has several processors needs it, in whatever case comes first.

@@ -1,5 +1,5 @@
 """Clean state between tests: fake ports that a test left open are closed with their
-backends, and reported once.
+engines, and reported once.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from tests.gpu_ports import open_fake_port
 
 
 def test_fake_ports_left_open_are_closed() -> None:
-    """Fake ports are closed with the backends opened on them; each is reported once."""
+    """Fake ports are closed with the engines opened on them; each is reported once."""
     port, key = open_fake_port(), ("vulkan", "made up")
-    pool._backends[key] = backend = WebGpuEngine(port)
-    pool._limited_backends[(*key, tiny_limits())] = backend.limited(tiny_limits())
+    pool._engines[key] = engine = WebGpuEngine(port)
+    pool._limited_engines[(*key, tiny_limits())] = engine.limited(tiny_limits())
     assert close_fakes() == [key]
     assert port.calls[-1] == "close"
-    assert key not in pool._backends
-    assert (*key, tiny_limits()) not in pool._limited_backends
+    assert key not in pool._engines
+    assert (*key, tiny_limits()) not in pool._limited_engines
     assert close_fakes() == []

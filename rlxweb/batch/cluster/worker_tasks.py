@@ -1,7 +1,7 @@
 """Functions that run on a worker of a cluster: the analysis of recordings, and a check
 of its device.
 
-A process opens its device once, whatever it is given after that (`backends.pool`). What
+A process opens its device once, whatever it is given after that (`engines.pool`). What
 goes wrong comes home as a value, with word of whether it may go right elsewhere.
 """
 

@@ -3,7 +3,7 @@
 op.py                   the op `attention`
 rotary.py               the op `rope`
 operand_shapes.py       layouts, head counts and lengths of the operands
-samples.py              cases that every backend must get right
+samples.py              cases that every engine must get right
 fusion.py               attention written out as other ops, as exporters do
 methods.py              methods of Graph: scaled_dot_product_attention
 transformer_methods.py  methods of Graph for other parts of language models

@@ -1,4 +1,4 @@
-"""Samples of attention that every backend must get right.
+"""Samples of attention that every engine must get right.
 
 Layouts, head counts, mask kinds and sizes, kept apart from the declaration because they
 are many. Knows only shapes and attributes.

@@ -1,4 +1,4 @@
-"""Test samples of the Welch ops, which every backend must compute correctly."""
+"""Test samples of the Welch ops, which every engine must compute correctly."""
 
 from __future__ import annotations
 

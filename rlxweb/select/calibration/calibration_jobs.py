@@ -78,9 +78,9 @@ class CalibrationProgram:
 
     @cached_property
     def _compiled(self) -> tuple[Engine, Program]:
-        backend = pool.backend(self.place.device.label, self.place.adapter)
-        plan = compile_graph(self.graph, backend.target)
-        return backend, run_blocking(backend.prepare(plan))
+        engine = pool.engine(self.place.device.label, self.place.adapter)
+        plan = compile_graph(self.graph, engine.target)
+        return engine, run_blocking(engine.prepare(plan))
 
     def set_param(self, name: str, value: Array) -> None:
         """Set a parameter of the compiled graph."""
@@ -91,9 +91,9 @@ class CalibrationProgram:
         """Run and wait; the last result comes back to the host, the others stay on the
         device.
         """
-        backend, program = self._compiled
+        engine, program = self._compiled
         keep = [*[True] * (len(self.graph.outputs) - 1), False]
-        run_blocking(backend.run(program, feeds or {}, keep))
+        run_blocking(engine.run(program, feeds or {}, keep))
 
     def close(self) -> None:
         """Release the program if it was compiled."""
@@ -122,8 +122,8 @@ def probe_job(
     for axis in range(result.rank):
         first_element = graph.narrow(first_element, axis, 0, 1)
     # Else an engine that compiles the plan whole would compute that number alone.
-    backend = pool.backend(place.device.label, place.adapter)
-    graph.set_outputs([result, first_element] if backend.skips else [first_element])
+    engine = pool.engine(place.device.label, place.adapter)
+    graph.set_outputs([result, first_element] if engine.skips else [first_element])
     calibration_program = CalibrationProgram(place, graph)
     rng = np.random.default_rng(0)
     for name, operand in inputs.items():
@@ -238,7 +238,7 @@ def _elementwise_cases(op: Op) -> tuple[Sample, ...]:
 
 
 def call_job(place: DevicePlace) -> CalibrationJob:
-    """Return the job of NumPy calls on a handful of numbers, as the CPU backend makes
+    """Return the job of NumPy calls on a handful of numbers, as the CPU engine makes
     them.
     """
 

@@ -78,7 +78,7 @@ def _needs_event_loop(place: DevicePlace) -> bool:
     if place.device is Device.CPU:
         return False
     try:
-        return pool.backend(place.device.label, place.adapter).waits
+        return pool.engine(place.device.label, place.adapter).waits
     except MustAwait:
         return True
 
@@ -87,7 +87,7 @@ def _is_software(place: DevicePlace) -> bool:
     """Return whether the engine is a software driver on the CPU's cores."""
     if place.device is Device.CPU:
         return False
-    return pool.backend(place.device.label, place.adapter).identity.software
+    return pool.engine(place.device.label, place.adapter).identity.software
 
 
 def _can_replace_cpu(place: DevicePlace, point_kinds: PointKinds) -> bool:

@@ -141,8 +141,8 @@ def calibrate(
     start_ns = watch.clock()
     start_s = time.perf_counter()
     calibrator = Calibrator(watch, start_ns + budget_s * 1e9, progress)
-    backend = pool.backend(place.device.label, place.adapter)
-    has_latency_probes = _measure_latency(calibrator, place, backend, start_ns)
+    engine = pool.engine(place.device.label, place.adapter)
+    has_latency_probes = _measure_latency(calibrator, place, engine, start_ns)
     calibrator.measure("run", lambda: empty_run_job(place))
     if has_latency_probes:
         calibrator.measure("compile", lambda: compile_job(place))
@@ -154,7 +154,7 @@ def calibrate(
             stack.enter_context(jit_cache.wait_for_kernels())
         _measure_kernels(calibrator, place, jobs)
     autotune_results = (
-        tuple(autotune_ops(backend, watch, race_s, progress)) if race_s else ()
+        tuple(autotune_ops(engine, watch, race_s, progress)) if race_s else ()
     )
     for result in autotune_results:
         calibrator.left_out += [
@@ -172,16 +172,14 @@ def _job_name(job: CalibrationJob) -> str:
 
 
 def _measure_latency(
-    calibrator: Calibrator, place: DevicePlace, backend: Engine, start_ns: float
+    calibrator: Calibrator, place: DevicePlace, engine: Engine, start_ns: float
 ) -> bool:
     """Measure a run's overhead besides its kernels; return False for an engine without
     latency probes.
     """
     opening_ns = pool.opening_ns(place.device.label, place.adapter)
     probes = (
-        run_blocking(backend.latency_probes())
-        if isinstance(backend, Measures)
-        else None
+        run_blocking(engine.latency_probes()) if isinstance(engine, Measures) else None
     )
     if probes is None:
         return False
@@ -211,7 +209,7 @@ def _measure_latency(
                     partial(_transfer_job, point_kind, make_probe, nbytes),
                 )
     finally:
-        if not backend.lost:
+        if not engine.lost:
             probes.close()
     return True
 

@@ -82,7 +82,7 @@ class LearnedEngine(BandEngine):
     def name(self) -> str:
         if self.device is Device.CPU:
             return CPU_IDENTITY.name
-        return pool.backend(self.device.label, self.adapter).name
+        return pool.engine(self.device.label, self.adapter).name
 
     async def power(
         self, x: SampleRows, spec: WelchSpec, band: BinRange | None = None
@@ -116,9 +116,9 @@ class LearnedEngine(BandEngine):
         """Compute the power of a batch of rows by the compiled graph on the device."""
         from rlxweb.runtime.session import Session
 
-        backend = await pool.backend_async(self.device.label, self.adapter)
+        engine = await pool.engine_async(self.device.label, self.adapter)
         key = self._cache_key(x.shape, spec, band)
-        caches = engine_caches(backend)
+        caches = engine_caches(engine)
         async with caches.run_lock:
             compiled = caches.programs.get(key)
             if compiled is None:
@@ -147,9 +147,9 @@ class LearnedEngine(BandEngine):
         if self.device is Device.CPU or band is None:
             return band is not None
         rows = min(shape[0], device_batch_rows(spec, shape[1]))
-        backend = pool.backend(self.device.label, self.adapter)
+        engine = pool.engine(self.device.label, self.adapter)
         key = self._cache_key((rows, shape[1]), spec, band)
-        return key in engine_caches(backend).programs
+        return key in engine_caches(engine).programs
 
 
 def _candidates(estimate: WelchEstimate, place: DevicePlace) -> Iterator[Candidate]:
@@ -158,7 +158,7 @@ def _candidates(estimate: WelchEstimate, place: DevicePlace) -> Iterator[Candida
     engine = NUMPY_ENGINE.name
     if not is_cpu:
         try:
-            engine = pool.backend(place.device.label, place.adapter).name
+            engine = pool.engine(place.device.label, place.adapter).name
         except DeviceError:
             return  # "fused" says why
     template = Candidate(place.device, engine, STRATEGY_NAME, adapter=place.adapter)

@@ -102,10 +102,10 @@ async def check(args, buffers):
     case = PLANNED_CASES[args["op"]][args["at"]]
     corrupt = corrupt_result if args.get("spoil") else None
     try:
-        backend = await pool.backend_async(args["device"])
+        engine = await pool.engine_async(args["device"])
     except DEVICE_LOST_ERRORS as error:
         return {"word": "wrong", "why": str(error), "lost": True}
-    verdict = await check_case(case, backend, corrupt)
+    verdict = await check_case(case, engine, corrupt)
     answer = {
         "word": verdict.word,
         "why": verdict.why,

@@ -12,7 +12,7 @@ SHADERS = []
 
 def record_shaders():
     """Record every shader that the tab's engine passes to the browser's compiler."""
-    port = pool.backend("webgpu").port
+    port = pool.engine("webgpu").port
     create_pipeline = port.create_pipeline
 
     async def pipeline(source, *rest, **more):

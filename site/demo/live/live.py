@@ -266,7 +266,7 @@ def close_path(args, buffers):
 
 def lose(args, buffers):
     """Destroy the GPU device, as a driver that goes away would."""
-    pool.backend("webgpu").port._js.lose()
+    pool.engine("webgpu").port._js.lose()
 
 
 async def reopen(args, buffers):

@@ -365,7 +365,7 @@ def open_state(args, buffers):
 
 def lose(args, buffers):
     """Destroy the GPU device, as a driver that goes away would."""
-    pool.backend("webgpu").port._js.lose()
+    pool.engine("webgpu").port._js.lose()
 
 
 async def reopen(args, buffers):

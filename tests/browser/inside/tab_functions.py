@@ -30,23 +30,23 @@ from tests.ops.special_values import (
 )
 
 
-def backend(limits: Limits | None = None) -> WebGpuEngine:
-    """Return the tab's GPU backend, under stricter limits if given."""
+def engine(limits: Limits | None = None) -> WebGpuEngine:
+    """Return the tab's GPU engine, under stricter limits if given."""
     if limits is None:
-        gpu_backend: WebGpuEngine = pool.backend("webgpu")
+        gpu_engine: WebGpuEngine = pool.engine("webgpu")
     else:
-        gpu_backend = pool.backend_with_limits("webgpu", "", limits)
-    return gpu_backend
+        gpu_engine = pool.engine_with_limits("webgpu", "", limits)
+    return gpu_engine
 
 
-async def run_on_backend(gpu_backend: Any, graph: Any, feeds: Any) -> list[Any]:
-    """Run a graph on a backend and free everything again."""
-    program = await gpu_backend.prepare(compile_graph(graph, gpu_backend.target))
+async def run_on_engine(gpu_engine: Any, graph: Any, feeds: Any) -> list[Any]:
+    """Run a graph on an engine and free everything again."""
+    program = await gpu_engine.prepare(compile_graph(graph, gpu_engine.target))
     try:
         for name, node in graph.named("param").items():
             await program.set_param(name, validate_array("param", node, feeds[name]))
         inputs = {n: np.ascontiguousarray(feeds[n]) for n in graph.named("input")}
-        results: list[Any] = await gpu_backend.run(program, inputs)
+        results: list[Any] = await gpu_engine.run(program, inputs)
         return results
     finally:
         await program.close()
@@ -63,7 +63,7 @@ async def special_values() -> str:
     cases += [foldable_graph(case_name) for case_name in FOLDABLE_EXPRESSIONS]
     wrong = []
     for graph, feeds in cases:
-        (got,) = await run_on_backend(backend(), graph, feeds)
+        (got,) = await run_on_engine(engine(), graph, feeds)
         wrong.append(special_value_mismatch(graph, feeds, got))
     return json.dumps({"cases": len(cases), "wrong": [w for w in wrong if w]})
 
@@ -77,7 +77,7 @@ async def random_graphs(first: int, count: int) -> str:
         verify(case.graph)
         nodes += len(case.graph)
         for limits in (None, tiny_limits()):
-            results = await run_on_backend(backend(limits), case.graph, case.feeds)
+            results = await run_on_engine(engine(limits), case.graph, case.feeds)
             wrong += [
                 f"graph {seed} {reason}" for reason in case.output_errors(results)
             ]
@@ -91,7 +91,7 @@ async def random_gradients(first: int, count: int) -> str:
     for seed in range(first, first + count):
         case = differentiate_graph(random_graph(seed))
         if case is not None:
-            results = await run_on_backend(backend(), case.graph, case.feeds)
+            results = await run_on_engine(engine(), case.graph, case.feeds)
             wrong += [
                 f"graph {seed} {reason}" for reason in case.output_errors(results)
             ]
@@ -153,7 +153,7 @@ def js_objects(port: Any) -> int:
 async def leaks(runs: int) -> str:
     """Return JavaScript objects and handles held after the first run and after many."""
     await rlx.open_async("webgpu")
-    port = backend().port
+    port = engine().port
     objects_before, pipelines = js_objects(port), port.created_counts["pipelines"]
     compiled, feeds = await compiled_layer()
     await compiled.run_async(feeds)

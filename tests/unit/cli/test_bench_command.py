@@ -108,7 +108,7 @@ def test_engine_that_fails_to_open_has_row(
     def fail(label: str, adapter: str = "") -> Any:
         raise RuntimeError("the driver is broken")
 
-    monkeypatch.setattr(bench_engines.pool, "backend", fail)
+    monkeypatch.setattr(bench_engines.pool, "engine", fail)
     result = call("bench", "--device", "cpu", "--json", "-")
     assert result.code == 1
     for entry in result.document["cases"]:

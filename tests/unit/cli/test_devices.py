@@ -76,7 +76,7 @@ def test_a_machine_without_wgpu_is_not_an_error(
     monkeypatch.setattr(
         "rlxweb.cli.devices_command.list_adapters", Mock(side_effect=error)
     )
-    monkeypatch.setattr("rlxweb.select.availability.pool.backend", _open_cpu_only)
+    monkeypatch.setattr("rlxweb.select.availability.pool.engine", _open_cpu_only)
     result = call("devices", "-v")
     assert result.code == 0
     assert (
@@ -182,7 +182,7 @@ def test_row_without_adapter_does_not_advise_device_list(
     fail_to_open = Mock(
         side_effect=adapter_missing_error(AdapterRequest(("vulkan",)), ())
     )
-    monkeypatch.setattr(pool, "backend", fail_to_open)
+    monkeypatch.setattr(pool, "engine", fail_to_open)
     output = call("devices", "vulkan", "-v").out
     assert "no adapter was found" in output
     assert "`rlxweb devices`" not in output

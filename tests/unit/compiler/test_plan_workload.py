@@ -250,14 +250,14 @@ def is_storage(port: FakePort, buffer_range: BufferRange) -> bool:
 def test_launches_are_dispatches(name: str) -> None:
     """Launches are the program's dispatches, with the bytes they bind and read back."""
     port = open_fake_port()
-    backend = WebGpuEngine(port)
-    plan = compile_graph(build_graph(GRAPHS[name]), backend.target)
-    program = run_blocking(backend.prepare(plan))
+    engine = WebGpuEngine(port)
+    plan = compile_graph(build_graph(GRAPHS[name]), engine.target)
+    program = run_blocking(engine.prepare(plan))
     dispatches = [c for c in program.commands if isinstance(c, Dispatch)]
-    plan_profile = profile_plan(plan, backend.target)
+    plan_profile = profile_plan(plan, engine.target)
     assert plan_profile.kernel_launches == len(dispatches)
     for step, item, commands in zip(
-        plan.steps, step_items(plan, backend.target), program.step_commands, strict=True
+        plan.steps, step_items(plan, engine.target), program.step_commands, strict=True
     ):
         ranges = [r for c in commands if isinstance(c, Dispatch) for r in c.bindings]
         bound_bytes = sum(r.nbytes for r in ranges if is_storage(port, r))

@@ -102,12 +102,14 @@ def test_unread_inputs_and_params_may_have_any_dtype(
     _ = graph.input("y", (3,), "f64")
     _ = graph.param("w", (2,), "f64")
     graph.set_outputs([x * 2.0])
-    backend = engine(adapter, optimise=optimise).backend
-    plan = compile_graph(graph, backend.target, optimise=optimise)
-    program = run_blocking(backend.prepare(plan))
+    webgpu_engine = engine(adapter, optimise=optimise).engine
+    plan = compile_graph(graph, webgpu_engine.target, optimise=optimise)
+    program = run_blocking(webgpu_engine.prepare(plan))
     run_blocking(program.set_param("w", np.ones(2)))
     feeds = {"x": X, "y": np.ones(3)}
-    np.testing.assert_array_equal(run_blocking(backend.run(program, feeds))[0], X * 2)
+    np.testing.assert_array_equal(
+        run_blocking(webgpu_engine.run(program, feeds))[0], X * 2
+    )
 
 
 HOST_ONLY_OPS = (
@@ -152,10 +154,10 @@ def test_dead_custom_op_is_not_checked(adapter: AdapterRequest) -> None:
     x = graph.input("x", (3,))
     graph.apply("wrong_for_test", x)
     graph.set_outputs([x])
-    run_blocking(check_custom_ops(graph, engine(adapter).backend))
+    run_blocking(check_custom_ops(graph, engine(adapter).engine))
     graph.set_outputs([graph.apply("wrong_for_test", x)])
     with pytest.raises(Disagrees):
-        run_blocking(check_custom_ops(graph, engine(adapter).backend))
+        run_blocking(check_custom_ops(graph, engine(adapter).engine))
 
 
 REJECTED_GRAPHS: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str]] = {
@@ -188,7 +190,7 @@ def test_folding_does_not_enlarge_constants(adapter: AdapterRequest) -> None:
         graph.constant(np.full((1, 1), 0.1)), (MAX_FOLD_UNSUPPORTED_ELEMENTS, 2)
     )
     graph.set_outputs([graph.sum(graph.cast(expanded, "f32")[:3])])
-    plan = compile_graph(graph, engine(adapter).backend.target)
+    plan = compile_graph(graph, engine(adapter).engine.target)
     constant_sizes = [n.type.numel for n in plan.graph.nodes() if n.op == "constant"]
     assert max(constant_sizes) == 1
 

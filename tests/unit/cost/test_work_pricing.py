@@ -188,7 +188,7 @@ def test_only_hardware_is_guessed_at(
     monkeypatch: pytest.MonkeyPatch, software: bool
 ) -> None:
     engine = SimpleNamespace(identity=SimpleNamespace(software=software))
-    stub_pool = SimpleNamespace(backend=lambda d, a: engine)
+    stub_pool = SimpleNamespace(engine=lambda d, a: engine)
     monkeypatch.setattr(
         "rlxweb.select.calibration.engine_calibration_lookup.known_record",
         lambda d, a="": None,

@@ -23,7 +23,7 @@ from rlxweb.engines.mlx_engine import open_mlx
 from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.op import registry
-from tests.engines_under_test import Engine
+from tests.engines_under_test import EngineUnderTest
 
 DEVICES = ("torch-cpu", "jax-cpu", "mlx")
 X = np.random.default_rng(0).normal(size=(6, 2048)).astype(np.float32)
@@ -131,7 +131,7 @@ def test_unknown_adapter_is_refused_by_name(device: str) -> None:
     accepted.
     """
     device_array = rlx.put(X, device)
-    name = pool.backend(device).identity.adapter
+    name = pool.engine(device).identity.adapter
     assert rlx.put(X, device, name).engine == device_array.engine
     with pytest.raises(
         AdapterMissing, match=rf"contains 'nvidia'; available: \['{name}"
@@ -166,23 +166,23 @@ def test_jax_x64_setting_is_restored() -> None:
 @pytest.mark.requires_mlx
 def test_traced_mlx_compiles_whole_plans() -> None:
     """Traced MLX compiles a whole plan, each kernel with the machine's C++ compiler."""
-    engine = Engine("MLX", run_blocking(open_mlx("cpu", trace_plans=True)))
+    runner = EngineUnderTest("MLX", run_blocking(open_mlx("cpu", trace_plans=True)))
     graph = rlx.Graph("both")
     x, indices = graph.input("x", (4, 5)), graph.input("i", 3, "i32")
     graph.set_outputs([graph.gather(graph.tanh(x) * x + 0.5, indices)])
     feeds = {"x": np.ones((4, 5), np.float32), "i": np.array([3, 0, 1], np.int32)}
     np.testing.assert_allclose(
-        engine.run(graph, feeds)[0], np.tanh(1.0) + 0.5, rtol=1e-6
+        runner.run(graph, feeds)[0], np.tanh(1.0) + 0.5, rtol=1e-6
     )
     with pytest.raises(IndexRefused, match=r"index 4 at position \[2\]"):
-        engine.run(graph, feeds | {"i": np.array([3, 0, 4], np.int32)})
+        runner.run(graph, feeds | {"i": np.array([3, 0, 4], np.int32)})
     # Streams belong to threads: what one compiled, another runs by its own.
-    backend = engine.backend
-    program = run_blocking(backend.prepare(compile_graph(graph, backend.target)))
-    run_blocking(backend.run(program, feeds))
+    engine = runner.engine
+    program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
+    run_blocking(engine.run(program, feeds))
     outs: list[Any] = []
     thread = Thread(
-        target=lambda: outs.append(run_blocking(backend.run(program, feeds)))
+        target=lambda: outs.append(run_blocking(engine.run(program, feeds)))
     )
     thread.start()
     thread.join(60)

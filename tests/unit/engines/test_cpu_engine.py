@@ -1,4 +1,4 @@
-"""NumPy backend: references run unchanged, and are checked against their shape
+"""NumPy engine: references run unchanged, and are checked against their shape
 rules.
 """
 

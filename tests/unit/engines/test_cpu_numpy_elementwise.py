@@ -46,9 +46,9 @@ def test_blocked_regions_are_bit_identical(
         for index, shape in enumerate(shapes)
     }
     got, want = (
-        run_blocking(backend.run(run_blocking(backend.prepare(plan)), feeds))
-        for backend in (CpuEngine(), CpuEngine(()))
-        for plan in [compile_graph(graph, backend.target)]
+        run_blocking(engine.run(run_blocking(engine.prepare(plan)), feeds))
+        for engine in (CpuEngine(), CpuEngine(()))
+        for plan in [compile_graph(graph, engine.target)]
     )
     np.testing.assert_array_equal(got[0], want[0])
 

@@ -17,7 +17,7 @@ import pytest
 
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import AdapterMissing
-from rlxweb.engines import cupy_engine as cupy_backend
+from rlxweb.engines import cupy_engine
 from rlxweb.engines.cupy_elementwise import CUDA_EXPRESSIONS
 from rlxweb.engines.cupy_engine import open_cupy
 from rlxweb.engines.registry_row import always_present, array_library, open_and_test
@@ -28,7 +28,7 @@ from rlxweb.ops.elementwise.activation import erfc
 from rlxweb.ops.elementwise.unary_math import erf
 from rlxweb.smoke.case import sample_cases
 from rlxweb.smoke.special_value_cases import elementwise_cases
-from tests.engines_under_test import Engine
+from tests.engines_under_test import EngineUnderTest
 from tests.lanes.cuda_on_host import HostCudaModule
 
 ASSIGNMENT_PATTERN = re.compile(r"(float|double|bool) (v\d+) = (.*);")
@@ -137,7 +137,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Install the stand-in where the engine imports CuPy."""
     fake = fake_cupy()
     monkeypatch.setattr(
-        cupy_backend,
+        cupy_engine,
         "import_library",
         lambda name, doing, hint: fake if name == "cupy" else np,
     )
@@ -146,7 +146,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_every_expression_matches_its_reference(cupy: Any) -> None:
     """Expressions match their references on samples and special values of every op."""
-    cupy_engine = Engine("CuPy", run_blocking(open_cupy()))
+    runner = EngineUnderTest("CuPy", run_blocking(open_cupy()))
     mismatches = []
     cases = [
         case for name in CUDA_EXPRESSIONS for case in sample_cases(registry.get(name))
@@ -157,7 +157,7 @@ def test_every_expression_matches_its_reference(cupy: Any) -> None:
     before = FakeElementwiseKernel.created
     for case in cases:
         trial = case.prepare()
-        verdict = trial.judge(cupy_engine.run(trial.graph, trial.feeds))
+        verdict = trial.judge(runner.run(trial.graph, trial.feeds))
         mismatches += [f"{case.name}: {verdict.reason}"] if verdict.reason else []
     assert mismatches == []
     assert FakeElementwiseKernel.created - before > 300
@@ -173,12 +173,14 @@ def test_region_is_one_kernel(cupy: Any) -> None:
     graph.set_outputs([warm, graph.cast(graph.exp(y) * 8.0, "i32")])
     feeds = {"x": np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)}
     feeds["y"] = np.arange(4, dtype=np.float32)
-    backend: Any = run_blocking(open_cupy())
+    engine: Any = run_blocking(open_cupy())
     kernels_before = FakeElementwiseKernel.created
-    outs = Engine("CuPy", backend).run(graph, feeds)
+    outs = EngineUnderTest("CuPy", engine).run(graph, feeds)
     assert FakeElementwiseKernel.created - kernels_before == 1
-    backend._kernel = None
-    for got, want in zip(outs, Engine("bare", backend).run(graph, feeds), strict=True):
+    engine._kernel = None
+    for got, want in zip(
+        outs, EngineUnderTest("bare", engine).run(graph, feeds), strict=True
+    ):
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
@@ -186,31 +188,31 @@ def test_all_work_is_in_the_engine_stream(cupy: Any) -> None:
     """All work is in the engine's own stream, which is synchronized when arrays are
     handed over.
     """
-    backend: Any = run_blocking(open_cupy())
+    engine: Any = run_blocking(open_cupy())
     streams: set[object] = set()
-    make_kernel = backend._kernel
-    backend._kernel = lambda *text, **options: record_streams(
+    make_kernel = engine._kernel
+    engine._kernel = lambda *text, **options: record_streams(
         streams, make_kernel(*text, **options)
     )
     for name in ("_to_device", "copy_to_host", "copy_array", "_from_dlpack"):
-        setattr(backend, name, record_streams(streams, getattr(backend, name)))
+        setattr(engine, name, record_streams(streams, getattr(engine, name)))
     graph = Graph("chain")
     graph.set_outputs([graph.exp(graph.input("x", 4) * 2.0)])
     x = np.arange(4, dtype=np.float32)
     with FakeStream(non_blocking=True) as _:
-        program = run_blocking(backend.prepare(compile_graph(graph, backend.target)))
-        device_array = run_blocking(backend.put(x))
-        (output,) = run_blocking(backend.run(program, {"x": device_array}, [True]))
+        program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
+        device_array = run_blocking(engine.put(x))
+        (output,) = run_blocking(engine.run(program, {"x": device_array}, [True]))
         np.testing.assert_allclose(
-            run_blocking(backend.get(output)), np.exp(x * 2), rtol=1e-6
+            run_blocking(engine.get(output)), np.exp(x * 2), rtol=1e-6
         )
-        assert backend._stream.wait_count == 0
-        imported = run_blocking(backend.take(x))
-        assert backend._stream.wait_count == 1
+        assert engine._stream.wait_count == 0
+        imported = run_blocking(engine.take(x))
+        assert engine._stream.wait_count == 1
         np.testing.assert_array_equal(imported.lend(copy=True), x)
-        assert backend._stream.wait_count == 2
-        run_blocking(backend.run(program, {"x": x}))
-    assert streams == {backend._stream}
+        assert engine._stream.wait_count == 2
+        run_blocking(engine.run(program, {"x": x}))
+    assert streams == {engine._stream}
     assert FakeStream.current == [None]
 
 
@@ -250,7 +252,7 @@ def test_missing_or_broken_cupy_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
         run_blocking(open_cupy())
     fake = fake_cupy()
     monkeypatch.setattr(
-        cupy_backend, "import_library", lambda name, *_: fake if name == "cupy" else np
+        cupy_engine, "import_library", lambda name, *_: fake if name == "cupy" else np
     )
 
     def no_driver() -> int:

@@ -24,7 +24,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.ops.welch.parameters import WelchParameters
 from rlxweb.smoke.case import sample_cases
-from tests.engines_under_test import Engine
+from tests.engines_under_test import EngineUnderTest
 from tests.kernel_tables import direct_function
 from tests.lanes.cuda_on_host import HostCudaModule
 
@@ -40,7 +40,7 @@ CUPY_VARIANTS = cupy_kernel_variants.cupy_variants(
 VARIANT_BY_OP = {row.op: row for row in CUPY_VARIANTS}
 
 
-def numpy_backend_with_variants(*variants: Any) -> ArrayEngine:
+def numpy_engine_with_variants(*variants: Any) -> ArrayEngine:
     return ArrayEngine(
         np,
         EngineIdentity("NumPy for CuPy"),
@@ -57,7 +57,7 @@ def test_each_variant_matches_its_reference(variant: Any) -> None:
     """Each variant matches its op's reference on up to 4,096 rows (more take
     minutes).
     """
-    cupy_engine = Engine("CuPy", numpy_backend_with_variants(variant))
+    cupy_engine = EngineUnderTest("CuPy", numpy_engine_with_variants(variant))
     before = len(HostCudaModule.launched)
     mismatches = []
     for case in sample_cases(registry.get(variant.op)):

@@ -59,27 +59,27 @@ class PlainEngine(HostEngine):
         return evaluate(program.plan.graph, values)
 
 
-def fake_webgpu_backend(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
+def fake_webgpu_engine(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
     kernels = {shader_source(scaled_graph()): compute_scaled}
     return WebGpuEngine(open_fake_port(*fail, kernels=kernels, **options))
 
 
 @cache
-def open_torch_backend() -> Engine:
+def open_torch_engine() -> Engine:
     from rlxweb.engines.torch_engine import open_torch
 
     return run_blocking(open_torch())
 
 
 @cache
-def open_jax_backend() -> Engine:
+def open_jax_engine() -> Engine:
     from rlxweb.engines.jax_engine import open_jax
 
     return run_blocking(open_jax())
 
 
 @cache
-def open_mlx_backend() -> Engine:
+def open_mlx_engine() -> Engine:
     from rlxweb.engines.mlx_engine import open_mlx
 
     return run_blocking(open_mlx())
@@ -88,10 +88,10 @@ def open_mlx_backend() -> Engine:
 ENGINES: dict[str, Callable[[], Any]] = {
     "plain": PlainEngine,
     "cpu": CpuEngine,
-    "torch": open_torch_backend,
-    "jax": open_jax_backend,
-    "mlx": open_mlx_backend,
-    "fake": fake_webgpu_backend,
+    "torch": open_torch_engine,
+    "jax": open_jax_engine,
+    "mlx": open_mlx_engine,
+    "fake": fake_webgpu_engine,
 }
 
 
@@ -221,7 +221,7 @@ def test_array_of_another_engine_is_refused(engine: Any) -> None:
     moved.
     """
     other = (
-        fake_webgpu_backend() if not isinstance(engine, WebGpuEngine) else CpuEngine()
+        fake_webgpu_engine() if not isinstance(engine, WebGpuEngine) else CpuEngine()
     )
     foreign_array = run_blocking(other.put(X))
     program = prepare_with_ones(engine)
@@ -321,59 +321,59 @@ def running_average_graph() -> Graph:
 
 
 @pytest.fixture(scope="module")
-def native_backend(adapter: AdapterRequest) -> Iterator[WebGpuEngine]:
+def native_engine(adapter: AdapterRequest) -> Iterator[WebGpuEngine]:
     with open_native_port(adapter) as port:
         yield WebGpuEngine(port)
 
 
 @pytest.mark.requires_wgpu
-def test_state_stays_on_device_for_many_runs(native_backend: WebGpuEngine) -> None:
+def test_state_stays_on_device_for_many_runs(native_engine: WebGpuEngine) -> None:
     """A running average stays right over 200 runs, and no buffers pile up."""
-    program = prepare_graph(native_backend, running_average_graph())
+    program = prepare_graph(native_engine, running_average_graph())
     want = np.zeros((5, 7), np.float32)
     run_blocking(program.set_param("mean", want))
     xs = np.random.default_rng(1).random((8, 5, 7)).astype(np.float32)
-    inputs = [run_blocking(native_backend.put(x)) for x in xs]
+    inputs = [run_blocking(native_engine.put(x)) for x in xs]
     live_count = 0
     for step in range(200):
         mean, above = run_blocking(
-            native_backend.run(program, {"x": inputs[step % 8]}, [True] * 2)
+            native_engine.run(program, {"x": inputs[step % 8]}, [True] * 2)
         )
         run_blocking(program.set_param("mean", mean))
         want = want * np.float32(0.75) + xs[step % 8] * np.float32(0.25)
-        live_count = live_count or len(native_backend.port.live_handles)
+        live_count = live_count or len(native_engine.port.live_handles)
     gc.collect()
-    np.testing.assert_allclose(run_blocking(native_backend.get(mean)), want, rtol=1e-6)
+    np.testing.assert_allclose(run_blocking(native_engine.get(mean)), want, rtol=1e-6)
     np.testing.assert_array_equal(
-        run_blocking(native_backend.get(above)),
-        run_blocking(native_backend.get(mean)) > 0.5,
+        run_blocking(native_engine.get(above)),
+        run_blocking(native_engine.get(mean)) > 0.5,
     )
-    assert len(native_backend.port.live_handles) <= live_count + 4
+    assert len(native_engine.port.live_handles) <= live_count + 4
     run_blocking(program.close())
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("shape", [(), (1,), (0, 3), (3, 5), (257,), (2, 3, 4)])
 def test_every_dtype_round_trips(
-    native_backend: WebGpuEngine, shape: tuple[int, ...]
+    native_engine: WebGpuEngine, shape: tuple[int, ...]
 ) -> None:
     """Float16 (two to a word) and bool (a word each) survive upload, kernel and
     readback.
     """
-    assert len(native_backend.target.array_dtypes) >= 4
-    for dtype in native_backend.target.array_dtypes:
+    assert len(native_engine.target.array_dtypes) >= 4
+    for dtype in native_engine.target.array_dtypes:
         graph = Graph("round")
         x = graph.input("x", shape, dtype)
         graph.set_outputs([x, graph.eq(x, x)])
-        program = prepare_graph(native_backend, graph)
+        program = prepare_graph(native_engine, graph)
         rng = np.random.default_rng(2)
         array = rng.integers(0, 2, shape).astype(dtype.numpy)
-        feeds = {"x": run_blocking(native_backend.put(array))}
-        same, alike = run_blocking(native_backend.run(program, feeds, [True, True]))
+        feeds = {"x": run_blocking(native_engine.put(array))}
+        same, alike = run_blocking(native_engine.run(program, feeds, [True, True]))
         np.testing.assert_array_equal(
-            run_blocking(native_backend.get(same)), array, strict=True
+            run_blocking(native_engine.get(same)), array, strict=True
         )
         np.testing.assert_array_equal(
-            run_blocking(native_backend.get(alike)), np.ones(shape, bool)
+            run_blocking(native_engine.get(alike)), np.ones(shape, bool)
         )
         run_blocking(program.close())

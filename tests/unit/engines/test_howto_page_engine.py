@@ -60,9 +60,9 @@ def engine(
     if request.param == "alone":
         monkeypatch.setenv("RLX_DENY_DEVICES", "cpu")
     monkeypatch.setitem(ROWS, "mlx", Row(open_page_engine))
-    pool._backends.pop(("mlx", ""), None)
+    pool._engines.pop(("mlx", ""), None)
     yield page_engine
-    pool._backends.pop(("mlx", ""), None)
+    pool._engines.pop(("mlx", ""), None)
 
 
 def doubling_graph() -> rlx.Graph:
@@ -188,9 +188,9 @@ def test_one_file_and_one_registry_row_make_an_engine(tmp_path: Path) -> None:
     """The page's diff, applied to a copy of the package, adds an engine."""
     # With what was compiled: else Python would compile all of it anew.
     shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
-    backends = tmp_path / "rlxweb" / "engines"
-    (backends / "node_by_node.py").write_text(read_code_block("python"), "utf-8")
-    registry = backends / "registry.py"
+    engines = tmp_path / "rlxweb" / "engines"
+    (engines / "node_by_node.py").write_text(read_code_block("python"), "utf-8")
+    registry = engines / "registry.py"
     changed = apply_diff(registry.read_text("utf-8"), read_code_block("diff"))
     registry.write_text(changed, "utf-8")
     code = (

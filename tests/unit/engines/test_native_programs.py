@@ -48,12 +48,12 @@ def random_floats(rng: np.random.Generator, *shape: int) -> Array:
 
 
 class PreparedCpuGraph:
-    """Graph prepared on the CPU backend, with its params set."""
+    """Graph prepared on the CPU engine, with its params set."""
 
     def __init__(self, graph: Graph, params: dict[str, Array] | None = None) -> None:
-        self.backend, self.graph = CpuEngine(), graph
-        plan = compile_graph(graph, self.backend.target)
-        self.program = run_blocking(self.backend.prepare(plan))
+        self.engine, self.graph = CpuEngine(), graph
+        plan = compile_graph(graph, self.engine.target)
+        self.program = run_blocking(self.engine.prepare(plan))
         self.params: dict[str, Array] = {}
         for name, value in (params or {}).items():
             self.set_param(name, value)
@@ -63,7 +63,7 @@ class PreparedCpuGraph:
         run_blocking(self.program.set_param(name, value))
 
     def run(self, **feeds: Array) -> list[Array]:
-        return run_blocking(self.backend.run(self.program, feeds))
+        return run_blocking(self.engine.run(self.program, feeds))
 
     @property
     def plan_segments(self) -> list[PlanSegment]:

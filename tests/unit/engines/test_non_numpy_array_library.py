@@ -21,7 +21,7 @@ from rlxweb.engines.protocol import EngineIdentity
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from tests.engines_under_test import Engine
+from tests.engines_under_test import EngineUnderTest
 from tests.ops.op_cases import op_names, sample_cases, view_cases
 from tests.ops.test_agreement import case_failures, small_cases
 from tests.unit.engines.test_cpu_engine import graph_with_wrong_reference
@@ -186,24 +186,24 @@ class TransferCounter:
         return array._inside
 
 
-def glass_engine() -> tuple[Engine, TransferCounter]:
+def glass_engine() -> tuple[EngineUnderTest, TransferCounter]:
     traffic = TransferCounter()
-    backend = ArrayEngine(
+    engine = ArrayEngine(
         GlassLibrary(),
         EngineIdentity("glass 1.0", "a pane", driver="1.0"),
         array_target("glass", frozenset(DType)),
         to_device=traffic.to_device,
         to_host=traffic.to_host,
     )
-    return Engine("glass", backend), traffic
+    return EngineUnderTest("glass", engine), traffic
 
 
 @pytest.mark.parametrize("name", op_names())
 def test_a_foreign_library_agrees(name: str) -> None:
     """Another library agrees on every op's smaller samples, plain and through views."""
-    engine, _ = glass_engine()
-    assert case_failures(engine, small_cases(sample_cases(name))) == []
-    assert case_failures(engine, small_cases(view_cases(name))) == []
+    runner, _ = glass_engine()
+    assert case_failures(runner, small_cases(sample_cases(name))) == []
+    assert case_failures(runner, small_cases(view_cases(name))) == []
 
 
 def test_leaks_are_detected() -> None:
@@ -235,20 +235,20 @@ def leaf_outputs_graph() -> Graph:
 
 def test_results_share_no_memory() -> None:
     """Writing into a result changes no other, no param, constant or later run."""
-    engine, _ = glass_engine()
+    runner, _ = glass_engine()
     graph = leaf_outputs_graph()
     x = np.ones((2, 3), np.float32)
     program = run_blocking(
-        engine.backend.prepare(compile_graph(graph, engine.backend.target))
+        runner.engine.prepare(compile_graph(graph, runner.engine.target))
     )
     run_blocking(program.set_param("w", x * 5))
-    first = run_blocking(engine.backend.run(program, {"x": x}))
+    first = run_blocking(runner.engine.run(program, {"x": x}))
     copies = [out.copy() for out in first]
     for out in first:
         out[...] = -1
     assert x.tolist() == [[1] * 3] * 2
     for got, want in zip(
-        run_blocking(engine.backend.run(program, {"x": x})), copies, strict=True
+        run_blocking(runner.engine.run(program, {"x": x})), copies, strict=True
     ):
         assert type(got) is np.ndarray
         np.testing.assert_array_equal(got, want)
@@ -256,16 +256,16 @@ def test_results_share_no_memory() -> None:
 
 def test_params_and_constants_stay_on_the_device() -> None:
     """Params and constants stay on the device; a run uploads only its inputs."""
-    engine, traffic = glass_engine()
-    plan = compile_graph(leaf_outputs_graph(), engine.backend.target)
-    program = run_blocking(engine.backend.prepare(plan))
+    runner, traffic = glass_engine()
+    plan = compile_graph(leaf_outputs_graph(), runner.engine.target)
+    program = run_blocking(runner.engine.prepare(plan))
     param = np.ones((2, 3), np.float32)
     run_blocking(program.set_param("w", param))
     param[...] = 7  # the caller's again
     uploads_before = len(traffic.uploads)
     for _ in range(3):
         out = run_blocking(
-            engine.backend.run(program, {"x": np.zeros((2, 3), np.float32)})
+            runner.engine.run(program, {"x": np.zeros((2, 3), np.float32)})
         )
         assert out[1].tolist() == [[1] * 3] * 2
     assert len(traffic.uploads) == uploads_before + 3
@@ -288,8 +288,8 @@ def test_index_out_of_range_is_rejected() -> None:
         glass_engine()[0].run(g, feeds)
 
 
-def test_backend_describes_itself() -> None:
+def test_engine_describes_itself() -> None:
     """Identity and lost are plain values."""
-    backend = glass_engine()[0].backend
-    assert backend.identity == EngineIdentity("glass 1.0", "a pane", driver="1.0")
-    assert backend.lost == ""
+    engine = glass_engine()[0].engine
+    assert engine.identity == EngineIdentity("glass 1.0", "a pane", driver="1.0")
+    assert engine.lost == ""

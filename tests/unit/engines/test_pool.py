@@ -1,4 +1,4 @@
-"""Pool of open backends: opened once, failures cached, closed for good."""
+"""Pool of open engines: opened once, failures cached, closed for good."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def test_a_backend_is_opened_once(opened: list[str]) -> None:
-    """A backend is opened once per device and adapter name, whatever its case."""
+def test_an_engine_is_opened_once(opened: list[str]) -> None:
+    """An engine is opened once per device and adapter name, whatever its case."""
     pool = EnginePool()
-    first = pool.backend("vulkan", "llvmpipe")
-    assert pool.backend("vulkan", "LLVMpipe") is first
-    assert pool.backend("vulkan") is not first
+    first = pool.engine("vulkan", "llvmpipe")
+    assert pool.engine("vulkan", "LLVMpipe") is first
+    assert pool.engine("vulkan") is not first
     assert opened == ["llvmpipe", ""]
 
 
@@ -46,29 +46,29 @@ def test_failed_opening_is_cached(opened: list[str]) -> None:
     pool = EnginePool()
     for _ in range(2):
         with pytest.raises(AdapterMissing, match="no adapter was found"):
-            pool.backend("vulkan", "absent")
+            pool.engine("vulkan", "absent")
     assert opened == ["absent"]
     pool.close_all()
     with pytest.raises(AdapterMissing):
-        pool.backend("vulkan", "absent")
+        pool.engine("vulkan", "absent")
     assert opened == ["absent", "absent"]
 
 
-def test_limited_backends_share_the_port(opened: list[str]) -> None:
-    """Each set of limits has one backend; NumPy has no limits to restrict."""
+def test_limited_engines_share_the_port(opened: list[str]) -> None:
+    """Each set of limits has one engine; NumPy has no limits to restrict."""
     pool = EnginePool()
-    small = pool.backend_with_limits("vulkan", "", tiny_limits())
-    assert pool.backend_with_limits("vulkan", "", tiny_limits()) is small
-    assert small.port is pool.backend("vulkan").port
+    small = pool.engine_with_limits("vulkan", "", tiny_limits())
+    assert pool.engine_with_limits("vulkan", "", tiny_limits()) is small
+    assert small.port is pool.engine("vulkan").port
     assert small.limits == tiny_limits().intersect(small.facts.limits)
     with pytest.raises(Unsupported, match="only wgpu devices"):
-        pool.backend_with_limits("cpu", "", tiny_limits())
+        pool.engine_with_limits("cpu", "", tiny_limits())
 
 
 def test_close_all_closes_every_port(opened: list[str]) -> None:
     """Closing closes all ports, restricted ones too; closing an empty pool is fine."""
     pool = EnginePool()
-    small = pool.backend_with_limits("vulkan", "", tiny_limits())
+    small = pool.engine_with_limits("vulkan", "", tiny_limits())
     pool.close_all()
     pool.close_all()
     assert small.is_closed
@@ -84,8 +84,8 @@ def test_devices_without_registry_row_are_missing_with_a_reason(
     monkeypatch.delitem(ROWS, "tpu")
     assert "no backend" in absence_reason("tpu")
     with pytest.raises(AdapterMissing, match="open device 'tpu'"):
-        EnginePool().backend("tpu")
-    assert isinstance(EnginePool().backend("cpu"), CpuEngine)
+        EnginePool().engine("tpu")
+    assert isinstance(EnginePool().engine("cpu"), CpuEngine)
 
 
 @pytest.mark.parametrize(

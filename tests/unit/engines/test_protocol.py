@@ -40,17 +40,17 @@ class MinimalEngine(HostEngine):
         return [np.ones(graph.node(i).type.shape, np.float32) for i in graph.outputs]
 
 
-def prepare_doubling_program(backend: Engine) -> Any:
+def prepare_doubling_program(engine: Engine) -> Any:
     graph = Graph("doubling")
     graph.set_outputs([graph.input("x", (2,)) * graph.param("w", (2,))])
-    return prepare_graph(backend, graph)
+    return prepare_graph(engine, graph)
 
 
-def fake_webgpu_backend() -> WebGpuEngine:
+def fake_webgpu_engine() -> WebGpuEngine:
     return WebGpuEngine(open_fake_port())
 
 
-ENGINES = {"smallest": MinimalEngine, "cpu": CpuEngine, "webgpu": fake_webgpu_backend}
+ENGINES = {"smallest": MinimalEngine, "cpu": CpuEngine, "webgpu": fake_webgpu_engine}
 
 
 def test_optional_members_have_defaults() -> None:
@@ -155,12 +155,12 @@ def test_the_pool_takes_engines_only(
     monkeypatch.setitem(ROWS, "tpu", Row(open_next))
     pool = EnginePool()
     with pytest.raises(GraphError) as caught:
-        pool.backend("tpu")
+        pool.engine("tpu")
     assert caught.value.doing == "open device 'tpu'"
     assert (
         f"returned a {type(opened).__name__}, which is not an e" in caught.value.problem
     )
-    assert isinstance(pool.backend("tpu"), MinimalEngine)
+    assert isinstance(pool.engine("tpu"), MinimalEngine)
 
 
 def test_the_pool_asks_the_engine_for_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,8 +173,8 @@ def test_the_pool_asks_the_engine_for_limits(monkeypatch: pytest.MonkeyPatch) ->
     pool = EnginePool()
     assert pool.opening_ns("tpu") == 0
     with pytest.raises(Unsupported, match="stricter limits on the smallest"):
-        pool.backend_with_limits("tpu", "", tiny_limits())
+        pool.engine_with_limits("tpu", "", tiny_limits())
     took = pool.opening_ns("tpu")
     assert took > 0
-    assert pool.backend("TPU".lower()) is pool.backend("tpu")
+    assert pool.engine("TPU".lower()) is pool.engine("tpu")
     assert pool.opening_ns("tpu") == took

@@ -26,10 +26,10 @@ from tests.numpy_test_engine import NumpyTestEngine
 def make_opener(make: Callable[[], Any]) -> OpenEngine:
     """Return an async opener that returns what `make` returns."""
 
-    async def open_backend(adapter: str) -> Any:
+    async def open_engine(adapter: str) -> Any:
         return make()
 
-    return open_backend
+    return open_engine
 
 
 def raising_function(error: BaseException) -> Callable[[], Any]:
@@ -80,13 +80,13 @@ def test_next_library_is_used_and_the_reason_recorded(
     make: Callable[[], Any], words: str
 ) -> None:
     """A wrong result is a reason to skip a library, like a failed import."""
-    backend = run_blocking(
+    engine = run_blocking(
         first_usable_opener("x", ABSENT_LIBRARY, broken_library(make), WORKING_LIBRARY)(
             ""
         )
     )
-    assert backend.name == "Made 1.0"
-    absent, broken = backend.skipped_libraries
+    assert engine.name == "Made 1.0"
+    absent, broken = engine.skipped_libraries
     assert absent == ("Absent", "Absent is not installed")
     assert broken[0] == "Broken"
     with pytest.raises(AdapterMissing, match=f"open device 'x': Absent is.*{words}"):

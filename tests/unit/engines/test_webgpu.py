@@ -1,4 +1,4 @@
-"""WebGPU backend over a fake port: the verbs it calls, and the objects it leaves
+"""WebGPU engine over a fake port: the verbs it calls, and the objects it leaves
 behind.
 
 What the shaders compute is tested on real adapters (tests/ops); here the fake's Python
@@ -45,97 +45,97 @@ from tests.run_in_threads import WAIT_S, run_concurrently, start_threads
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
-def fake_port_backend(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
+def fake_port_engine(*fail: InjectedFailure, **options: Any) -> WebGpuEngine:
     kernels = {shader_source(scaled_graph()): compute_scaled}
     return WebGpuEngine(open_fake_port(*fail, kernels=kernels, **options))
 
 
-def prepare_with_ones(backend: WebGpuEngine) -> Any:
+def prepare_with_ones(engine: WebGpuEngine) -> Any:
     """Return the program of `scaled` with a param of ones, so that it adds 1."""
-    prepared_program = prepare_graph(backend, scaled_graph())
+    prepared_program = prepare_graph(engine, scaled_graph())
     run_blocking(prepared_program.set_param("w", np.ones((4, 3), np.float32)))
     return prepared_program
 
 
-def run_program(backend: WebGpuEngine, program: Any, **feeds: Any) -> list[Any]:
-    outs: list[Any] = run_blocking(backend.run(program, feeds))
+def run_program(engine: WebGpuEngine, program: Any, **feeds: Any) -> list[Any]:
+    outs: list[Any] = run_blocking(engine.run(program, feeds))
     return outs
 
 
 @pytest.fixture
-def backend() -> WebGpuEngine:
-    return fake_port_backend()
+def engine() -> WebGpuEngine:
+    return fake_port_engine()
 
 
 @pytest.fixture
-def program(backend: WebGpuEngine) -> Any:
-    return prepare_with_ones(backend)
+def program(engine: WebGpuEngine) -> Any:
+    return prepare_with_ones(engine)
 
 
 def test_a_run_is_one_write_one_submission_one_read(
-    backend: WebGpuEngine, program: Any
+    engine: WebGpuEngine, program: Any
 ) -> None:
     """The param was written when it was set, and is not written again."""
-    port = backend.port
+    port = engine.port
     before = len(port.calls)
-    (out,) = run_program(backend, program, x=X)
+    (out,) = run_program(engine, program, x=X)
     np.testing.assert_array_equal(out, X * 2 + 1)
     assert port.calls[before:] == ["write", "submit", "read"]
 
 
-def test_second_run_creates_nothing(backend: WebGpuEngine, program: Any) -> None:
+def test_second_run_creates_nothing(engine: WebGpuEngine, program: Any) -> None:
     """A second run creates no buffer, pipeline or bind group; its commands are the
     same.
     """
-    run_program(backend, program, x=X)
-    created, live = dict(backend.port.created_counts), set(backend.port.live_handles)
-    np.testing.assert_array_equal(run_program(backend, program, x=-X)[0], -X * 2 + 1)
-    assert backend.port.created_counts == created
-    assert backend.port.live_handles == live
-    first, second = backend.port.submissions
+    run_program(engine, program, x=X)
+    created, live = dict(engine.port.created_counts), set(engine.port.live_handles)
+    np.testing.assert_array_equal(run_program(engine, program, x=-X)[0], -X * 2 + 1)
+    assert engine.port.created_counts == created
+    assert engine.port.live_handles == live
+    first, second = engine.port.submissions
     assert first is second or first == second
 
 
 def test_pipelines_are_shared_by_programs_of_one_structure(
-    backend: WebGpuEngine, program: Any
+    engine: WebGpuEngine, program: Any
 ) -> None:
     """A program of another shape compiles nothing."""
-    created = backend.port.created_counts["pipelines"]
-    prepare_graph(backend, scaled_graph((2, 8)))
-    assert backend.port.created_counts["pipelines"] == created
+    created = engine.port.created_counts["pipelines"]
+    prepare_graph(engine, scaled_graph((2, 8)))
+    assert engine.port.created_counts["pipelines"] == created
 
 
 def test_release_frees_the_buffers_and_keeps_the_pipelines(
-    backend: WebGpuEngine, program: Any
+    engine: WebGpuEngine, program: Any
 ) -> None:
     """Releasing, once or twice, frees the buffers; the pipelines stay live."""
     run_blocking(program.close())
     run_blocking(program.close())
-    assert backend.port.live_handles == set(backend.pipelines.handles())
+    assert engine.port.live_handles == set(engine.pipelines.handles())
 
 
-def test_a_dropped_program_is_freed_at_the_next_call(backend: WebGpuEngine) -> None:
+def test_a_dropped_program_is_freed_at_the_next_call(engine: WebGpuEngine) -> None:
     """A dropped program is freed without `release`, at the next call."""
-    prepare_graph(backend, scaled_graph())
+    prepare_graph(engine, scaled_graph())
     gc.collect()
-    buffers = len(backend.port.live_handles) - len(backend.pipelines)
+    buffers = len(engine.port.live_handles) - len(engine.pipelines)
     assert buffers > 0
-    second = prepare_graph(backend, scaled_graph())
-    assert len(backend.port.live_handles) - len(backend.pipelines) == buffers
+    second = prepare_graph(engine, scaled_graph())
+    assert len(engine.port.live_handles) - len(engine.pipelines) == buffers
     assert second.owned_handles
 
 
 def test_close_frees_everything_and_ends_use(
-    backend: WebGpuEngine, program: Any
+    engine: WebGpuEngine, program: Any
 ) -> None:
     """A closed engine says so at every call; releasing is harmless."""
-    run_blocking(backend.close())
-    run_blocking(backend.close())
-    assert not backend.port.live_handles
+    run_blocking(engine.close())
+    run_blocking(engine.close())
+    assert not engine.port.live_handles
     run_blocking(program.close())
     for call in (
-        lambda: run_program(backend, program, x=X),
-        lambda: prepare_graph(backend, scaled_graph()),
+        lambda: run_program(engine, program, x=X),
+        lambda: prepare_graph(engine, scaled_graph()),
         lambda: run_blocking(program.set_param("w", X)),
     ):
         with pytest.raises(SessionClosed, match="was closed"):
@@ -145,15 +145,15 @@ def test_close_frees_everything_and_ends_use(
 @pytest.mark.parametrize("buffer_index", range(1, 8))
 def test_a_failed_prepare_leaves_nothing(buffer_index: int) -> None:
     """Out of memory at any buffer is reported and freed, and the next prepare works."""
-    backend = fake_port_backend(InjectedFailure(buffer_index + 1, "out-of-memory"))
-    plan = compile_graph(scaled_graph(), backend.target)
+    engine = fake_port_engine(InjectedFailure(buffer_index + 1, "out-of-memory"))
+    plan = compile_graph(scaled_graph(), engine.target)
     try:
-        program = run_blocking(backend.prepare(plan))
+        program = run_blocking(engine.prepare(plan))
     except OutOfMemory:
-        assert backend.port.live_handles == set(backend.pipelines.handles())
-        program = run_blocking(backend.prepare(plan))
+        assert engine.port.live_handles == set(engine.pipelines.handles())
+        program = run_blocking(engine.prepare(plan))
     run_blocking(program.set_param("w", np.ones((4, 3), np.float32)))
-    np.testing.assert_array_equal(run_program(backend, program, x=X)[0], X * 2 + 1)
+    np.testing.assert_array_equal(run_program(engine, program, x=X)[0], X * 2 + 1)
 
 
 def test_runs_of_one_program_are_serialized() -> None:
@@ -167,14 +167,14 @@ def test_runs_of_one_program_are_serialized() -> None:
         compute_scaled(views, constants, grid)
         n_inside -= 1
 
-    backend = WebGpuEngine(
+    engine = WebGpuEngine(
         open_fake_port(kernels={shader_source(scaled_graph()): counting_kernel})
     )
-    program = prepare_with_ones(backend)
+    program = prepare_with_ones(engine)
 
     def work(k: int) -> None:
         for _ in range(30):
-            (out,) = run_program(backend, program, x=X + k)
+            (out,) = run_program(engine, program, x=X + k)
             np.testing.assert_array_equal(out, (X + k) * 2 + 1)
 
     run_concurrently([partial(work, k) for k in range(6)])
@@ -190,14 +190,14 @@ def test_a_program_is_released_when_its_run_is_over() -> None:
         running.set()
         go_on.wait(WAIT_S)
 
-    backend = WebGpuEngine(
+    engine = WebGpuEngine(
         open_fake_port(kernels={shader_source(scaled_graph()): slow_kernel})
     )
-    program = prepare_with_ones(backend)
+    program = prepare_with_ones(engine)
     results: list[Any] = []
     threads = start_threads(
         [
-            lambda: results.append(run_program(backend, program, x=X)),
+            lambda: results.append(run_program(engine, program, x=X)),
             lambda: running.wait(WAIT_S) and run_blocking(program.close()),
         ]
     )
@@ -207,17 +207,17 @@ def test_a_program_is_released_when_its_run_is_over() -> None:
         thread.join(WAIT_S)
     np.testing.assert_array_equal(results[0][0], X * 2 + 1)
     with pytest.raises(SessionClosed, match="this compiled graph was closed"):
-        run_program(backend, program, x=X)
+        run_program(engine, program, x=X)
 
 
 def test_failed_run_releases_the_run_lock() -> None:
     """A failed submission is reported; a run on another thread gets the same error."""
-    backend = fake_port_backend(InjectedFailure("read", "map-rejected"))
-    program = prepare_with_ones(backend)
+    engine = fake_port_engine(InjectedFailure("read", "map-rejected"))
+    program = prepare_with_ones(engine)
 
     def work() -> None:
         with pytest.raises(DeviceLost, match="lost"):
-            run_program(backend, program, x=X)
+            run_program(engine, program, x=X)
 
     work()
     run_concurrently([work])
@@ -225,14 +225,14 @@ def test_failed_run_releases_the_run_lock() -> None:
 
 def test_a_closed_engine_says_that_its_device_was_lost() -> None:
     """A lost engine that is closed gives the loss as the reason, not the closing."""
-    backend = fake_port_backend(InjectedFailure("read", "lost"))
-    program = prepare_with_ones(backend)
+    engine = fake_port_engine(InjectedFailure("read", "lost"))
+    program = prepare_with_ones(engine)
     for _ in range(2):
         with pytest.raises(DeviceLost, match="it was asked to go"):
-            run_program(backend, program, x=X)
-        run_blocking(backend.close())
+            run_program(engine, program, x=X)
+        run_blocking(engine.close())
     with pytest.raises(DeviceLost, match="it was asked to go"):
-        run_blocking(backend.prepare(compile_graph(scaled_graph(), backend.target)))
+        run_blocking(engine.prepare(compile_graph(scaled_graph(), engine.target)))
 
 
 def test_bad_data_seen_by_a_shader_is_an_error() -> None:
@@ -247,40 +247,40 @@ def test_bad_data_seen_by_a_shader_is_an_error() -> None:
             pending_flags.pop() if pending_flags else 0
         )
 
-    backend = WebGpuEngine(
+    engine = WebGpuEngine(
         open_fake_port(kernels={shader_source(graph): flagging_kernel})
     )
-    program = prepare_graph(backend, graph)
+    program = prepare_graph(engine, graph)
     feeds = {"table": np.zeros(5, np.float32), "at": np.zeros(3, np.int32)}
     with pytest.raises(
         IndexRefused, match=r"out of range .* expected -rows <= index < rows"
     ):
-        run_program(backend, program, **feeds)
-    assert run_program(backend, program, **feeds)[0].shape == (3,)
+        run_program(engine, program, **feeds)
+    assert run_program(engine, program, **feeds)[0].shape == (3,)
 
 
 @pytest.mark.parametrize("features", [(), ("shader-f16",)])
 def test_half_floats_follow_the_feature(features: tuple[str, ...]) -> None:
     """Half floats run with the feature; without it they are refused by name."""
-    backend = fake_port_backend(features=features)
+    engine = fake_port_engine(features=features)
     graph = Graph()
     graph.set_outputs([graph.exp(graph.input("x", (3,), "f16"))])
     if features:
-        prepare_graph(backend, graph)
+        prepare_graph(engine, graph)
     else:
         with pytest.raises(
             DTypeError, match="no f16 support; it supports bool, f32, i32, u32"
         ):
-            prepare_graph(backend, graph)
+            prepare_graph(engine, graph)
 
 
 def test_stricter_limits_are_kept() -> None:
     """A plan keeps to stricter limits although the port would allow more."""
     port = open_fake_port()
-    backend = WebGpuEngine(port, limits=tiny_limits())
-    assert backend.target.max_operands == 3
-    program = prepare_graph(backend, scaled_graph((4000,)))
-    run_program(backend, program, x=np.zeros(4000, np.float32))
+    engine = WebGpuEngine(port, limits=tiny_limits())
+    assert engine.target.max_operands == 3
+    program = prepare_graph(engine, scaled_graph((4000,)))
+    run_program(engine, program, x=np.zeros(4000, np.float32))
     dispatches = [
         command
         for command in port.submissions[0]
@@ -291,12 +291,12 @@ def test_stricter_limits_are_kept() -> None:
 
 def test_a_buffer_over_the_limit_is_refused_with_both_numbers() -> None:
     """A buffer over the limit is refused before anything is made."""
-    backend = fake_port_backend(limits=Limits(max_buffer_size=1 << 10))
+    engine = fake_port_engine(limits=Limits(max_buffer_size=1 << 10))
     with pytest.raises(
         LimitExceeded, match=r"4,000 bytes; the device allows at most 1,024"
     ):
-        prepare_graph(backend, scaled_graph((1000,)))
-    assert not backend.port.live_handles - set(backend.pipelines.handles())
+        prepare_graph(engine, scaled_graph((1000,)))
+    assert not engine.port.live_handles - set(engine.pipelines.handles())
 
 
 @pytest.mark.parametrize("dtype", ["bool", "i32", "u32", "f32"])
@@ -304,17 +304,17 @@ def test_inputs_pass_through_in_every_type(dtype: str) -> None:
     """Bool is stored as words and comes back as bool; all ranks and empty arrays
     work.
     """
-    backend = fake_port_backend()
+    engine = fake_port_engine()
     graph = Graph()
     shapes = [(), (3,), (0, 2), (5, 1)]
     graph.set_outputs(
         [graph.input(f"x{k}", shape, dtype) for k, shape in enumerate(shapes)]
     )
-    program = prepare_graph(backend, graph)
+    program = prepare_graph(engine, graph)
     kind = graph.node(0).type.dtype.numpy
     feeds = {f"x{k}": np.ones(s, kind) for k, s in enumerate(shapes)}
     for out, value in zip(
-        run_program(backend, program, **feeds), feeds.values(), strict=True
+        run_program(engine, program, **feeds), feeds.values(), strict=True
     ):
         assert out.dtype == kind
         np.testing.assert_array_equal(out, value)

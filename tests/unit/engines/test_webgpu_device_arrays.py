@@ -36,7 +36,7 @@ from tests.gpu_ports import open_fake_port, prepare_graph
 from tests.run_in_threads import run_concurrently
 from tests.unit.engines.test_device_array_contract import (
     X,
-    fake_webgpu_backend,
+    fake_webgpu_engine,
     prepare_with_ones,
     run_keeping,
 )
@@ -49,7 +49,7 @@ def fake_port(engine: Any) -> FakePort:
 
 def test_kept_result_is_not_read_back() -> None:
     """A kept result is not read back: one submission, and a copy on the device."""
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program, port = prepare_with_ones(engine), fake_port(engine)
     array = run_blocking(engine.put(X))
     port.calls.clear()
@@ -84,7 +84,7 @@ def test_array_is_bound_from_its_second_run() -> None:
     """An array's first run copies it, the second builds commands that bind it, the
     third neither.
     """
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program, port = prepare_with_ones(engine), fake_port(engine)
     array, other = run_blocking(engine.put(X)), run_blocking(engine.put(-X))
     copy_counts, bind_groups, command_lists = [], [], set()
@@ -115,7 +115,7 @@ def test_array_is_bound_from_its_second_run() -> None:
 def test_large_array_is_bound_at_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large array is bound at its first run; commands of a few sets are cached."""
     monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", X.nbytes)
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program, x, want = prepare_with_ones(engine), run_blocking(engine.put(X)), X
     for _ in range(3 * webgpu_input_bindings.MAX_CACHED_BINDINGS):
         (x,), want = run_keeping(engine, program, x), want * 2 + 1
@@ -135,7 +135,7 @@ def test_an_array_that_cannot_be_bound_is_copied(
     end.
     """
     monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program = prepare_with_ones(engine)
     whole = run_blocking(engine.put(np.tile(X, (20, 1))))
     for offset, copies in ((0, 0), (3, 1), (64, 0), (228, 1)):
@@ -193,7 +193,7 @@ def test_bound_array_can_be_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     freed.
     """
     monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program, port = prepare_with_ones(engine), fake_port(engine)
     before = len(port.live_handles)
     first, second = run_blocking(engine.put(X)), run_blocking(engine.put(X))
@@ -251,7 +251,7 @@ def test_only_requested_outputs_are_read_back() -> None:
 
 def test_unawaited_runs_do_not_pile_up() -> None:
     """Runs without readback are awaited now and then, without transferring data."""
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program, port = prepare_with_ones(engine), fake_port(engine)
     array = run_blocking(engine.put(0 * X))
     run_blocking(program.set_param("w", 0 * X))
@@ -264,7 +264,7 @@ def test_unawaited_runs_do_not_pile_up() -> None:
 
 def test_buffer_is_freed_with_its_last_reference() -> None:
     """A buffer is freed by `free` or at the next call; a part keeps the whole alive."""
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program, port = prepare_with_ones(engine), fake_port(engine)
     before = len(port.live_handles)
     array = run_blocking(engine.put(X))
@@ -294,7 +294,7 @@ def test_buffer_is_freed_with_its_last_reference() -> None:
 
 def test_results_outlive_their_program() -> None:
     """Results have their own buffers, which outlive the program."""
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program = prepare_with_ones(engine)
     (out,) = run_keeping(engine, program, X)
     run_blocking(program.close())
@@ -334,7 +334,7 @@ def test_bad_index_is_refused_for_kept_results() -> None:
 
 def test_arrays_are_lost_with_their_device() -> None:
     """The error says that the array is lost and what to do; freeing raises nothing."""
-    engine = fake_webgpu_backend(InjectedFailure("submit", "lost"))
+    engine = fake_webgpu_engine(InjectedFailure("submit", "lost"))
     program, array = prepare_with_ones(engine), run_blocking(engine.put(X))
     with pytest.raises(DeviceLost, match="asked to go"):
         run_keeping(engine, program, array)
@@ -354,7 +354,7 @@ def test_arrays_are_lost_with_their_device() -> None:
 
 def test_put_and_run_raise_out_of_memory() -> None:
     """OutOfMemory leaves earlier device arrays as they were."""
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program, array = prepare_with_ones(engine), run_blocking(engine.put(X))
     port, before = fake_port(engine), len(engine.port.live_handles)
     for verb in (
@@ -380,8 +380,8 @@ def test_an_array_beyond_the_largest_buffer_is_refused() -> None:
 
 
 def test_stricter_limits_are_the_same_device() -> None:
-    """A backend with stricter limits can use the arrays of the original one."""
-    engine = fake_webgpu_backend()
+    """An engine with stricter limits can use the arrays of the original one."""
+    engine = fake_webgpu_engine()
     limited = engine.limited(Limits())
     array = run_blocking(engine.put(X))
     assert array.is_usable_by(limited)
@@ -392,7 +392,7 @@ def test_freeing_an_array_in_use_never_crashes() -> None:
     """One thread closes the array that others run with: they get a result or an
     error.
     """
-    engine = fake_webgpu_backend()
+    engine = fake_webgpu_engine()
     program, array = prepare_with_ones(engine), run_blocking(engine.put(X))
 
     def work() -> None:

@@ -38,25 +38,25 @@ def counted_feeds(count: int) -> Iterator[dict[str, np.ndarray]]:
 def open_scaled(
     *fail: InjectedFailure, overlaps: bool = True
 ) -> tuple[FakePort, Any, Any]:
-    """Return a port, a backend on it, and the program of X * 2 + 1."""
+    """Return a port, an engine on it, and the program of X * 2 + 1."""
     port = open_fake_port(
         *fail, kernels={shader_source(scaled_graph(SHAPE)): compute_scaled}
     )
-    backend = WebGpuEngine(port, overlaps_runs=overlaps)
-    program = prepare_graph(backend, scaled_graph(SHAPE))
+    engine = WebGpuEngine(port, overlaps_runs=overlaps)
+    program = prepare_graph(engine, scaled_graph(SHAPE))
     run_blocking(program.set_param("w", np.ones(SHAPE, np.float32)))
     port.calls.clear()
-    return port, backend, program
+    return port, engine, program
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 @pytest.mark.parametrize("overlaps", [True, False])
 def test_outputs_are_ordered_and_buffers_freed(count: int, overlaps: bool) -> None:
     """A batch of more than one run creates two sets of buffers, and frees them."""
-    port, backend, program = open_scaled(overlaps=overlaps)
+    port, engine, program = open_scaled(overlaps=overlaps)
     before, outputs = set(port.live_handles), list[np.ndarray]()
     run_blocking(
-        backend.run_each(
+        engine.run_each(
             program, counted_feeds(count), lambda outs: outputs.append(outs[0])
         )
     )
@@ -67,8 +67,8 @@ def test_outputs_are_ordered_and_buffers_freed(count: int, overlaps: bool) -> No
 
 def test_next_run_is_submitted_before_the_last_is_read() -> None:
     """Exactly one run is submitted ahead of the last read."""
-    port, backend, program = open_scaled()
-    run_blocking(backend.run_each(program, counted_feeds(4), lambda outs: None))
+    port, engine, program = open_scaled()
+    run_blocking(engine.run_each(program, counted_feeds(4), lambda outs: None))
     verbs = [verb for verb in port.calls if verb in ("submit", "read")]
     step = ["submit", "read"]
     assert verbs == ["submit", *step * 3, "read"]
@@ -76,13 +76,11 @@ def test_next_run_is_submitted_before_the_last_is_read() -> None:
 
 def test_runs_are_serialized_when_memory_runs_out() -> None:
     """Nothing is left of the set of buffers that did not fit."""
-    port, backend, program = open_scaled()
+    port, engine, program = open_scaled()
     port._pending.append(InjectedFailure(len(port.calls) + 4, "out-of-memory"))
     before, outputs = set(port.live_handles), list[np.ndarray]()
     run_blocking(
-        backend.run_each(
-            program, counted_feeds(4), lambda outs: outputs.append(outs[0])
-        )
+        engine.run_each(program, counted_feeds(4), lambda outs: outputs.append(outs[0]))
     )
     assert not port._pending
     assert [array[0, 0] for array in outputs] == [1, 3, 5, 7]
@@ -94,7 +92,7 @@ def test_interrupted_batch_leaves_nothing(where: str) -> None:
     """An interrupted batch leaves nothing: the next run is right, unless the device is
     lost.
     """
-    port, backend, program = open_scaled()
+    port, engine, program = open_scaled()
     before = set(port.live_handles)
 
     def failing_feeds() -> Iterator[dict[str, np.ndarray]]:
@@ -112,25 +110,25 @@ def test_interrupted_batch_leaves_nothing(where: str) -> None:
 
     error_type = {"lost": DeviceLost, "read": GpuTimeout}.get(where, KeyboardInterrupt)
     with pytest.raises(error_type):
-        run_blocking(backend.run_each(program, failing_feeds(), receive))
+        run_blocking(engine.run_each(program, failing_feeds(), receive))
     assert port.live_handles == before
     if not port.lost:
-        (got,) = run_blocking(backend.run(program, next(counted_feeds(1))))
+        (got,) = run_blocking(engine.run(program, next(counted_feeds(1))))
         assert (got == 1).all()
 
 
 @pytest.fixture(scope="module")
-def backend(adapter: AdapterRequest) -> Any:
-    """Return the pool's backend of the adapter, which calls that name the adapter
+def engine(adapter: AdapterRequest) -> Any:
+    """Return the pool's engine of the adapter, which calls that name the adapter
     use.
     """
-    return pool.backend(adapter.backends[0], adapter.name)
+    return pool.engine(adapter.backends[0], adapter.name)
 
 
 @pytest.mark.requires_wgpu
 @pytest.mark.parametrize("kind", ["peaks", "power", "digital"])
 def test_jobs_of_many_batches_give_the_same_bits(
-    adapter: AdapterRequest, backend: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+    adapter: AdapterRequest, engine: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches of three rows and a rest give the same bits, overlapped and in place."""
     x: Any = np.random.default_rng(3).standard_normal((22, 300)).astype(np.float32)
@@ -147,32 +145,32 @@ def test_jobs_of_many_batches_give_the_same_bits(
         peaks = rlx.welch_peaks(x, nperseg=100, k=5, **device_options)
         return [peaks.bins, peaks.power]
 
-    monkeypatch.setattr(backend, "overlaps_runs", False)
-    want, port = compute(), backend.port
+    monkeypatch.setattr(engine, "overlaps_runs", False)
+    want, port = compute(), engine.port
     in_place_before = port.in_place
-    monkeypatch.setattr(backend, "overlaps_runs", True)
+    monkeypatch.setattr(engine, "overlaps_runs", True)
     try:
         for in_place in {in_place_before, False}:
             port.in_place = in_place
-            engine_caches(backend).programs.clear()
+            engine_caches(engine).programs.clear()
             for _ in range(2):
                 for got_array, want_array in zip(compute(), want, strict=True):
                     np.testing.assert_array_equal(got_array, want_array)
     finally:
         port.in_place = in_place_before
-        engine_caches(backend).programs.clear()
+        engine_caches(engine).programs.clear()
 
 
 @pytest.mark.requires_wgpu
 def test_ctrl_c_in_a_job_leaves_nothing(
-    adapter: AdapterRequest, backend: Any, monkeypatch: pytest.MonkeyPatch
+    adapter: AdapterRequest, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupted job leaves nothing, and the job after it is right."""
     x = np.random.default_rng(3).standard_normal((22, 300)).astype(np.float32)
     device_options: Any = {"device": adapter.backends[0], "adapter": adapter.name}
     monkeypatch.setattr(welch_engine, "MAX_BATCH_BYTES", 3 * 300 * 4)
     want = rlx.welch_peaks(x, nperseg=100, k=5, **device_options)
-    before, calls = set(backend.port.live_handles), 0
+    before, calls = set(engine.port.live_handles), 0
 
     def interrupt_at_fourth() -> None:
         nonlocal calls
@@ -184,6 +182,6 @@ def test_ctrl_c_in_a_job_leaves_nothing(
         patch.setattr(welch_engine, "raise_if_cancelled", interrupt_at_fourth)
         with pytest.raises(KeyboardInterrupt):
             rlx.welch_peaks(x, nperseg=100, k=5, **device_options)
-    assert backend.port.live_handles == before
+    assert engine.port.live_handles == before
     got = rlx.welch_peaks(x, nperseg=100, k=5, **device_options)
     np.testing.assert_array_equal(got.power, want.power)

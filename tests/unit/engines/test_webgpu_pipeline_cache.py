@@ -1,4 +1,4 @@
-"""Bounded cache of compiled WebGPU pipelines, shared by the backends of one port."""
+"""Bounded cache of compiled WebGPU pipelines, shared by the engines of one port."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def test_region_with_a_custom_op_is_checked(port: FakePort, fused: bool) -> None
     op = make_op("theirs_for_test")
     registry.register(op)
     try:
-        backend = WebGpuEngine(port, trusted_shaders="all")
+        engine = WebGpuEngine(port, trusted_shaders="all")
         graph = Graph("a region")
         x = graph.input("x", 4)
         negated = graph.neg(x)
         graph.set_outputs([graph.apply(op.name, negated) if fused else negated])
-        run_blocking(backend.prepare(compile_graph(graph, backend.target)))
+        run_blocking(engine.prepare(compile_graph(graph, engine.target)))
         assert [p.checked for p in port.pipelines.values()] == [fused]
         assert registry.is_builtin("neg")
         assert not registry.is_builtin(op.name)
@@ -165,25 +165,25 @@ def test_requested_pipeline_is_claimed_before_eviction(port: FakePort) -> None:
     assert first in table.handles()
 
 
-def test_backends_of_one_port_share_pipelines(port: FakePort) -> None:
-    """A shader is compiled once, however many derived backends are created and
+def test_engines_of_one_port_share_pipelines(port: FakePort) -> None:
+    """A shader is compiled once, however many derived engines are created and
     dropped.
     """
-    backend, graph = WebGpuEngine(port), scaled_graph()
+    engine, graph = WebGpuEngine(port), scaled_graph()
     for _ in range(20):
-        for other in (backend.with_variant(""), backend.limited(tiny_limits())):
+        for other in (engine.with_variant(""), engine.limited(tiny_limits())):
             run_blocking(prepare_graph(other, graph).close())
     assert port.created_counts["pipelines"] == len(port.pipelines)
     assert len(port.pipelines) <= 2
 
 
-def test_no_backend_frees_pipelines_of_another(port: FakePort) -> None:
-    """The bound covers the pipelines of all backends, and spares those that any of them
+def test_no_engine_frees_pipelines_of_another(port: FakePort) -> None:
+    """The bound covers the pipelines of all engines, and spares those that any of them
     needs.
     """
     table = PipelineCache(port, capacity=1)
-    backend, other = (WebGpuEngine(port, pipelines=table) for _ in range(2))
-    program = prepare_graph(backend, scaled_graph())
+    engine, other = (WebGpuEngine(port, pipelines=table) for _ in range(2))
+    program = prepare_graph(engine, scaled_graph())
     for k in range(3):
         graph = Graph("another")
         graph.set_outputs([graph.input("x", 4) * 2.0 ** (k + 2)])

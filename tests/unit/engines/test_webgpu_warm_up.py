@@ -26,10 +26,8 @@ def test_each_shader_is_warmed_up_separately(monkeypatch: pytest.MonkeyPatch) ->
         return rlx.Session("vulkan", adapter="llvmpipe").compile(graph)
 
     compile_graph_of_rows(3)
-    port = pool.backend("vulkan", "llvmpipe").port
-    monkeypatch.setattr(
-        pool.backend("vulkan", "llvmpipe")._warm_up, "_warmed_up", set()
-    )
+    port = pool.engine("vulkan", "llvmpipe").port
+    monkeypatch.setattr(pool.engine("vulkan", "llvmpipe")._warm_up, "_warmed_up", set())
     events: list[str] = []
     submit, read = port.submit, port.read
 

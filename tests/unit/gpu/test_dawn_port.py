@@ -68,9 +68,9 @@ def test_ops_are_correct(port: WgpuPort, sampled: Sampler) -> None:
 
     Tint compiles every op in the browser's check as well.
     """
-    backend = WebGpuEngine(port)
+    engine = WebGpuEngine(port)
     for op in sampled(checked_ops(), 60, quick=20):
-        verdict = run_blocking(check_case(case_of(op, len(op.samples) - 1), backend))
+        verdict = run_blocking(check_case(case_of(op, len(op.samples) - 1), engine))
         assert verdict.word in ("right", "refused"), (op.name, verdict.why)
 
 

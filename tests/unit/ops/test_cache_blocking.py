@@ -110,6 +110,6 @@ def test_small_or_single_row_arrays_are_not_split() -> None:
 
 
 @pytest.mark.parametrize("op", ROW_AXES)
-def test_the_cpu_backend_has_blocked_variants(op: str) -> None:
+def test_the_cpu_engine_has_blocked_variants(op: str) -> None:
     names = [row.name for row in CpuEngine().kernels.for_op(op)]
     assert f"{op}, in parts" in names

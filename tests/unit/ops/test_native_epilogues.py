@@ -38,12 +38,12 @@ def random_floats(rng: np.random.Generator, *shape: int) -> Array:
 
 
 class PreparedCpuGraph:
-    """Graph prepared on the CPU backend."""
+    """Graph prepared on the CPU engine."""
 
     def __init__(self, graph: Graph) -> None:
-        self.backend, self.graph = CpuEngine(), graph
-        plan = compile_graph(graph, self.backend.target)
-        self.program = run_blocking(self.backend.prepare(plan))
+        self.engine, self.graph = CpuEngine(), graph
+        plan = compile_graph(graph, self.engine.target)
+        self.program = run_blocking(self.engine.prepare(plan))
 
     @property
     def fused_calls(self) -> list[EpilogueCall]:
@@ -56,10 +56,8 @@ class PreparedCpuGraph:
 
     def check_outputs(self, **feeds: Array) -> None:
         expected = evaluate(self.graph, feeds, promote=True)
-        outputs = run_blocking(self.backend.run(self.program, feeds))
-        timed_outputs = run_blocking(
-            self.backend.run_timed(self.program, feeds)
-        ).outputs
+        outputs = run_blocking(self.engine.run(self.program, feeds))
+        timed_outputs = run_blocking(self.engine.run_timed(self.program, feeds)).outputs
         for result in (outputs, timed_outputs):
             for got, want in zip(result, expected, strict=True):
                 top = max(1.0, float(np.abs(want).max()))

@@ -35,12 +35,12 @@ def check_close(got: Array, want: Array, terms: int) -> None:
 
 
 class PreparedCpuGraph:
-    """Graph prepared on the CPU backend."""
+    """Graph prepared on the CPU engine."""
 
     def __init__(self, graph: Graph) -> None:
-        self.backend = CpuEngine()
-        plan = compile_graph(graph, self.backend.target)
-        self.program = run_blocking(self.backend.prepare(plan))
+        self.engine = CpuEngine()
+        plan = compile_graph(graph, self.engine.target)
+        self.program = run_blocking(self.engine.prepare(plan))
 
 
 def test_weights_for_few_rows_are_packed(rng: np.random.Generator) -> None:
@@ -60,7 +60,7 @@ def test_weights_for_few_rows_are_packed(rng: np.random.Generator) -> None:
         value = random_floats(rng, 200, 250)
         run_blocking(run.program.set_param("y", value))
         for count in (before, before + 1, before + 1):
-            (got,) = run_blocking(run.backend.run(run.program, feeds))
+            (got,) = run_blocking(run.engine.run(run.program, feeds))
             check_close(got, feeds["x"].astype(float) @ value, 200)
             assert len(packed) <= count + 1
     run_blocking(run.program.close())
@@ -88,7 +88,7 @@ def test_transposed_weights_are_packed_once(
     before = len(PANEL_CACHE._packed)
     want = evaluate(graph, {"y": value, **feeds}, promote=True)[0]
     for _ in range(3):
-        (got,) = run_blocking(run.backend.run(run.program, feeds))
+        (got,) = run_blocking(run.engine.run(run.program, feeds))
         check_close(got, want, 150)
     assert len(PANEL_CACHE._packed) == before + 1
 

@@ -100,9 +100,9 @@ class FakeMachine:
         for device in devices:
             self.monkeypatch.setitem(ROWS, device.label, self.registry_row(device))
         for name in (
-            "_backends",
+            "_engines",
             "_failures",
-            "_limited_backends",
+            "_limited_engines",
         ):  # the real ones stay as they are
             self.monkeypatch.setattr(pool, name, {})
 

@@ -164,7 +164,7 @@ def test_cast_doubles_are_rounded_once(target_dtype: str) -> None:
     g = Graph()
     x_input = g.input("x", x.shape, "f64")
     g.set_outputs([g.cast(g.flip(g.neg(x_input), 0), target_dtype)])
-    if DType(target_dtype) not in pool.backend("vulkan").target.dtypes:
+    if DType(target_dtype) not in pool.engine("vulkan").target.dtypes:
         pytest.skip("the device has no f16 support")
     got = compile_graph(g).run({"x": x})[0]
     with np.errstate(over="ignore"):

@@ -357,8 +357,8 @@ def test_stricter_limits_use_the_same_device() -> None:
     compiled_graph.set_param("mean", rlx.put(X, "vulkan"))
     (mean, _) = compiled_graph.run({"x": compiled_graph.put(X)}, keep=True)
     np.testing.assert_array_equal(mean.numpy(), X)
-    backend = pool.backend("vulkan")
-    assert mean._buffer.is_usable_by(backend)
+    engine = pool.engine("vulkan")
+    assert mean._buffer.is_usable_by(engine)
 
 
 OUTLIVING_ARRAYS_SCRIPT = """

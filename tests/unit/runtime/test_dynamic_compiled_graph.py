@@ -91,7 +91,7 @@ def test_run_binds_sizes_from_inputs(compiled: CompiledGraph) -> None:
 @pytest.mark.requires_wgpu
 def test_other_sizes_reuse_pipelines() -> None:
     """Sizes are uniforms, so other sizes create at most one new pipeline."""
-    engine: Any = pool.backend("vulkan", "")
+    engine: Any = pool.engine("vulkan", "")
     compiled = Session("vulkan").compile(dynamic_layer_graph())
     compiled.set_param("w", W)
     check_run(compiled, 6, 5)

@@ -216,7 +216,7 @@ def test_device_clock_times_every_step(adapter: AdapterRequest) -> None:
 
 def test_pool_engines_can_profile() -> None:
     """The pool's default engine profiles through the public API."""
-    assert isinstance(pool.backend("cpu", ""), Engine)
+    assert isinstance(pool.engine("cpu", ""), Engine)
     compiled_graph = rlx.Session("cpu").compile(layer_graph())
     compiled_graph.set_param("w", W)
     assert isinstance(compiled_graph.run({"x": X}, profile=True).steps[0], ProfileEntry)

@@ -297,7 +297,7 @@ def test_failed_automatic_choice_falls_back_to_cpu(
 
     async def refuse_vulkan(self: Session, candidate: Candidate) -> object:
         if candidate.device is Device.CPU:
-            return pool.backend("cpu")
+            return pool.engine("cpu")
         raise Unsupported("open", "it will not")
 
     monkeypatch.setattr("rlxweb.runtime.session.choose_place_async", pick_vulkan)

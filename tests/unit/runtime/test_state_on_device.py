@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def readback_sizes(place: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes in bytes of all read-backs from the place's engine, in order."""
-    engine: Any = pool.backend(place)
+    engine: Any = pool.engine(place)
     sizes: list[int] = []
     if (port := getattr(engine, "port", None)) is not None:
         inner = port.read
@@ -72,7 +72,7 @@ def readback_sizes(place: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def live_device_objects(place: str) -> int:
     """Count live device buffers and buffers of the port."""
     gc.collect()
-    port = getattr(pool.backend(place), "port", None)
+    port = getattr(pool.engine(place), "port", None)
     buffer_count = sum(
         issubclass(type(candidate), DeviceBuffer) for candidate in gc.get_objects()
     )

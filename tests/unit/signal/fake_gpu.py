@@ -56,9 +56,9 @@ class FakeGpu:
         return WebGpuEngine(port)
 
     def reset(self) -> None:
-        """Close the backend, and leave no trace of it to the next test."""
-        for key in [k for k in pool._backends if k[0] == DEVICE_LABEL]:
-            run_blocking(pool._backends.pop(key).close())
+        """Close the engine, and leave no trace of it to the next test."""
+        for key in [k for k in pool._engines if k[0] == DEVICE_LABEL]:
+            run_blocking(pool._engines.pop(key).close())
         for failed in [k for k in pool._failures if k[0] == DEVICE_LABEL]:
             del pool._failures[failed]
 

@@ -95,15 +95,15 @@ def test_batches_and_shapes_change_no_answer(
 def test_samples_are_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two numbers per row and the result are read back."""
     x = rlx.put(np.tile(X, (1, 1, 8)), "vulkan")
-    backend: Any = pool.backend("vulkan")
+    engine: Any = pool.engine("vulkan")
     sizes: list[int] = []
-    original_read = backend.port.read
+    original_read = engine.port.read
 
     async def counting_read(handle: int, offset: int, nbytes: int) -> memoryview:
         sizes.append(nbytes)
         return await original_read(handle, offset, nbytes)
 
-    monkeypatch.setattr(backend.port, "read", counting_read)
+    monkeypatch.setattr(engine.port, "read", counting_read)
     rlx.welch_peaks(x, fs=100, nperseg=128, k=3)
     assert sum(sizes) <= 6 * 2 * 4 + 6 * 2 * 3 * 4 + 64, sizes
 
@@ -115,7 +115,7 @@ def test_batches_are_bound_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
     x = np.random.default_rng(1).standard_normal((200, 33)).astype(np.float32)
     device_x = rlx.put(x, "vulkan")
-    port: Any = pool.backend("vulkan").port
+    port: Any = pool.engine("vulkan").port
     copied: list[int] = []
     original_submit = port.submit
 
@@ -214,7 +214,7 @@ def test_engine_advice_fits_device_arrays(
         raise OutOfMemory("run", "no room", hint=Advice("use {}", device="cpu"))
 
     x = rlx.put(X, "torch-cpu")
-    monkeypatch.setattr(pool.backend("torch-cpu"), "run", raise_out_of_memory)
+    monkeypatch.setattr(pool.engine("torch-cpu"), "run", raise_out_of_memory)
     for function in (rlx.welch, rlx.welch_peaks):
         with pytest.raises(OutOfMemory, match=r"use x\.numpy\(\) and device='cpu'"):
             function(x)

@@ -153,7 +153,7 @@ def test_a_lost_block_is_retried_on_another_device(gpu: FakeGpu) -> None:
             with pytest.raises(DeviceLost):
                 stream.feed(x[:, :1000])
             continue
-        pool.backend(DEVICE_LABEL)
+        pool.engine(DEVICE_LABEL)
         gpu.failures = [lost]
         for start in range(0, 4000, 1000):
             stream.feed(x[:, start : start + 1000])
@@ -172,7 +172,7 @@ def test_a_lost_block_is_retried_on_the_same_device(gpu: FakeGpu) -> None:
     for average in (strict, stream):
         gpu.reset()
         gpu.failures = [InjectedFailure("read", "lost")]
-        pool.backend(DEVICE_LABEL)
+        pool.engine(DEVICE_LABEL)
         if average is strict:
             with pytest.raises(DeviceLost):
                 average.feed(x)

@@ -396,7 +396,7 @@ def test_lost_run_moves_to_another_device_unless_one_was_named(
     def lose_devices() -> None:
         """Lose the open device, and the next one at its first answer."""
         gpu.ports[-1].lost = "it was asked to go"
-        pool.backend(DEVICE_LABEL)
+        pool.engine(DEVICE_LABEL)
         gpu.ports[-1]._pending.append(InjectedFailure("read", "lost"))
         gpu.failures = [InjectedFailure("read", "lost")]
 

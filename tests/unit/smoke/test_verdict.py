@@ -27,7 +27,7 @@ LOOSE = Tolerance(rtol=0.1, atol=0.5)
 
 
 class NarrowEngine(CpuEngine):
-    """NumPy backend that declares only float32 but computes any dtype."""
+    """NumPy engine that declares only float32 but computes any dtype."""
 
     target = replace(CpuEngine.target, dtypes=frozenset({DType.F32}))
 
@@ -57,8 +57,8 @@ def find_case(name: str, dtype: DType = DType.F32) -> SmokeCase:
     return case_of(op, next(indices))
 
 
-def run_check(checked_case: SmokeCase, backend: Any, spoil: Any = None) -> Verdict:
-    return run_blocking(check_case(checked_case, backend, spoil))
+def run_check(checked_case: SmokeCase, engine: Any, spoil: Any = None) -> Verdict:
+    return run_blocking(check_case(checked_case, engine, spoil))
 
 
 def test_every_op_but_leaves_is_checked() -> None:

@@ -55,20 +55,20 @@ FFT_RESULT = AutotuneResult(
 
 @pytest.fixture
 def lavapipe() -> Iterator[WebGpuEngine]:
-    """The pool's lavapipe backend; its autotuning results are cleared after the
+    """The pool's lavapipe engine; its autotuning results are cleared after the
     test.
     """
-    backend = pool.backend("vulkan", "llvmpipe")
-    assert isinstance(backend, WebGpuEngine)
-    yield backend
-    backend.apply_autotuning(())
+    engine = pool.engine("vulkan", "llvmpipe")
+    assert isinstance(engine, WebGpuEngine)
+    yield engine
+    engine.apply_autotuning(())
 
 
-def backend_with_variants(
-    backend: WebGpuEngine, *variants: KernelVariant
+def engine_with_variants(
+    engine: WebGpuEngine, *variants: KernelVariant
 ) -> WebGpuEngine:
-    """Return a backend of the same device with other kernel variants."""
-    return WebGpuEngine(backend.port, variants=variants)
+    """Return an engine of the same device with other kernel variants."""
+    return WebGpuEngine(engine.port, variants=variants)
 
 
 def single_op_graph(op: str, *attrs: Any) -> rlx.Graph:
@@ -77,11 +77,11 @@ def single_op_graph(op: str, *attrs: Any) -> rlx.Graph:
     return graph
 
 
-def chosen_variant(backend: WebGpuEngine, graph: rlx.Graph | None = None) -> str:
+def chosen_variant(engine: WebGpuEngine, graph: rlx.Graph | None = None) -> str:
     """Name of the variant chosen for the graph's op; for an FFT if no graph is
     given.
     """
-    kernel = backend.kernel_selector.select_kernel(
+    kernel = engine.kernel_selector.select_kernel(
         *(kernel_request(graph or single_op_graph("fft")))
     )
     return "" if kernel is None else kernel.variant
@@ -169,7 +169,7 @@ def test_wrong_variant_is_excluded_and_reported(
     """
     wrong = KernelVariant("sum, the largest", "sum", row_reduction_planner("max"))
     right = KernelVariant("sum, many lanes", "sum", row_reduction_planner("sum"))
-    engine = backend_with_variants(lavapipe, wrong, right)
+    engine = engine_with_variants(lavapipe, wrong, right)
     total = single_op_graph("sum", 1)
     assert chosen_variant(engine, total) == wrong.name
     variants = engine.kernel_selector.kernels.variants
@@ -195,7 +195,7 @@ def test_hanging_variant_ends_autotuning_not_calibration(
     """A variant that hangs is named and never used; the others keep the order of the
     table.
     """
-    engine = backend_with_variants(lavapipe, *WGSL_TABLE.variants)
+    engine = engine_with_variants(lavapipe, *WGSL_TABLE.variants)
     with_variant = engine.with_variant
 
     def with_hanging_variant(variant: str) -> Any:

@@ -66,7 +66,7 @@ class FakeEnginePool:
     def opening_ns(self, label: str, adapter: str) -> int:
         return 5_000
 
-    def backend(self, label: str, adapter: str) -> FakeEnginePool:
+    def engine(self, label: str, adapter: str) -> FakeEnginePool:
         return self
 
     async def latency_probes(self) -> FakeLatencyProbes | None:

@@ -388,16 +388,16 @@ def test_real_array_libraries(device: str, skips: bool) -> None:
     ) | {"call"}
     assert got.left_out == ()
     assert got.identity == engine_identity(place)
-    assert pool.backend(device).skips is skips
+    assert pool.engine(device).skips is skips
 
 
 @pytest.mark.parametrize("skips", [False, True])
 def test_unread_work_is_measured(skips: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unread work is measured in full although one number is read back."""
-    backend = pool.backend("cpu")
+    engine = pool.engine("cpu")
     monkeypatch.setattr(CpuEngine, "skips", skips)
     output_kinds: list[list[tuple[int, ...]]] = []
-    run = backend.run
+    run = engine.run
 
     async def record_outputs(*arguments: Any) -> list[Any]:
         outs = await run(*arguments)
@@ -406,7 +406,7 @@ def test_unread_work_is_measured(skips: bool, monkeypatch: pytest.MonkeyPatch) -
         )
         return outs
 
-    monkeypatch.setattr(backend, "run", record_outputs)
+    monkeypatch.setattr(engine, "run", record_outputs)
     probe = CalibrationProbe("copy", {"bytes": 48}, {"x": (2, 3)}, lambda g, x: x * 1.5)
     with closing(probe_job(CPU_PLACE, "copy", probe)) as job:
         job.run()
@@ -418,13 +418,13 @@ def test_latency_points_of_library_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """PyTorch on the CPU counts as host, until it says that it is not software."""
-    backend = pool.backend("torch-cpu")
+    engine = pool.engine("torch-cpu")
     assert (
-        run_blocking(backend.latency_probes())
-        is run_blocking(pool.backend("cpu").latency_probes())
+        run_blocking(engine.latency_probes())
+        is run_blocking(pool.engine("cpu").latency_probes())
         is None
     )
-    monkeypatch.setattr(backend, "identity", replace(backend.identity, software=False))
+    monkeypatch.setattr(engine, "identity", replace(engine.identity, software=False))
     got = calibrate(
         parse_place("torch-cpu"),
         jobs=lambda place: (),
