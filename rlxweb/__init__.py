@@ -191,7 +191,7 @@ _PUBLIC_DEVICES_NAMES = {
     "rlxweb.runtime.auto_device_session": "FlexibleSession",
     "rlxweb.runtime.graph_devices": "GraphDevices graph_param_names",
 }
-_PUBLIC_SUBMODULES = ("io", "onnx", "ops", "plot", "rlx")
+_PUBLIC_SUBMODULES = ("errors", "io", "onnx", "ops", "plot", "rlx")
 """Submodules whose names are public too: `rlx.io.open_recording`, `rlx.plot.spectrum`.
 """
 publish_names(__name__, _PUBLIC_NAMES)

@@ -1,9 +1,10 @@
 """Interface between format readers and recordings: the channels of a file and how to
 read them.
 
-The seam between the formats (edf, wav, npy, csv_table) and the recording the user sees.
-A format says what is in the file; which channels are taken, what they are called and
-what rate holds is decided above, in `channels` and `dispatch`.
+The seam between the formats (`edf_reader.py`, `csv_reader.py` …) and the recording the
+user sees. A format says what is in the file; which channels are taken, what they are
+called and what rate holds is decided above, in `channel_selection.py` and
+`recording_reader.py`.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def reshape_vjp(ctx: VjpContext) -> list[Tensor | None]:
 def sum_to_shape(grad: Tensor, shape: Shape) -> Tensor:
     """Sum a gradient over the axes along which an operand of `shape` was broadcast.
 
-    >>> summed_to(of shape [3, 4, 5], (4, 1)) is of shape [4, 1]
+    >>> sum_to_shape(of shape [3, 4, 5], (4, 1)) is of shape [4, 1]
     """
     if tuple(grad.shape) == tuple(shape):
         return grad

@@ -180,7 +180,7 @@ class KernelDispatch:
 
     shader     file name in `shaders/` without suffix, or `source` holds the text
     grid       (axis, tile): one item per tile; items are numbered last axis fastest.
-               A tile of ALL: one item goes through all of the axis
+               A tile of WHOLE_AXIS: one item goes through all of the axis
     item_unit  an item is one invocation or one workgroup
     workgroup_size  invocations per workgroup
     uniforms   extra uniforms (u32 or f32), constant over all pieces

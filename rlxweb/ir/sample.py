@@ -70,7 +70,7 @@ def parse_shape_table(text: str) -> tuple[tuple[Shape, ...], ...]:
     """Parse a table of shapes and axes, a tuple for each row: `x` joins numbers, `@`
     separates columns.
 
-    >>> spelled("4x7@-2 65537x2@() ()@0")
+    >>> parse_shape_table("4x7@-2 65537x2@() ()@0")
     (((4, 7), (-2,)), ((65537, 2), ()), ((), (0,)))
     """
 

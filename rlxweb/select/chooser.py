@@ -207,8 +207,8 @@ class DevicePick(Generic[J]):
 def choose_place(job: J, request: PlaceRequest = ANY_PLACE) -> DevicePick[J]:
     """Choose where and how a job runs, by cases 1 to 5 of the module.
 
-    Errors   UnknownDevice; those of `job.asked` for a place that was named; those of
-    `job.nobody` when nothing may run it.
+    Errors   UnknownDevice; those of the job's `requested_candidates` for a place that
+    was named, and its `no_device_error` when nothing may run it.
     """
     return choose_reusable(job, request).pick
 
@@ -252,7 +252,7 @@ def choose_by_prediction(
     RLX_FORCE_DEVICE is followed.
 
     adapters   part of an adapter's name by device
-    Errors     those of `job.nobody`.
+    Errors     the job's `no_device_error`.
     """
     forced = choose_forced(job, adapters or {})
     if forced is not None:
@@ -291,7 +291,7 @@ def _choose_at_place(job: J, place: DevicePlace, why: str) -> DevicePick[J]:
 def fastest_of(job: J, candidates: Sequence[Candidate], why: str) -> DevicePick[J]:
     """Pick the fastest candidate at a place that was named.
 
-    Errors   those of `job.nobody`.
+    Errors   the job's `no_device_error`.
     """
     unblocked = _unblock_unmeasured(candidates)
     is_measured = any(c.terms is not None for c in unblocked)
@@ -381,7 +381,7 @@ def choose_fastest(
               they are worth opening for it
     prefer    devices taken instead when predicted to be at most 10 % slower
     allowed   where the policy lets it run; an error also says what is missing of those
-    Errors    those of `job.nobody`.
+    Errors    the job's `no_device_error`.
     """
     cpu_ns = job.cpu_ns()
     spent_ns = cpu_ns if cpu_ns < float("inf") else 0.0

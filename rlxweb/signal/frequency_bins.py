@@ -13,7 +13,7 @@ from rlxweb.core.errors import UsageError
 from rlxweb.core.message_text import Advice, Blank
 from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.signal.rounding_floor import RoundingFloor
-from rlxweb.signal.spectrum_peaks import PeakSearch, find_spectrum_peaks
+from rlxweb.signal.spectrum_peaks import PeakSearch
 
 # --- Frequency limits of a spectrum, and the bins between two frequencies
 
@@ -209,8 +209,6 @@ class BinRange:
         floor are those of the whole spectrum.
         """
         own_bins = self.bins
-        peaks = find_spectrum_peaks(
-            part, hz[own_bins], search, floor.select_bins(own_bins)
-        )
+        peaks = search.in_spectrum(part, hz[own_bins], floor.select_bins(own_bins))
         bins = np.where(peaks.bins < 0, -1, peaks.bins + self.first)
         return replace(peaks, bins=bins)

@@ -27,7 +27,7 @@ _MAX_SMALL_COUNT = 8
 
 
 class PeakSearch(NamedTuple):
-    """Peaks to look for in every row of a spectrum.
+    """Peaks to look for in every row of a spectrum, and the one way to find them.
 
     k           how many, strongest first
     mode        "peaks": true local maxima, refined; "bins": the strongest bins, ties to
@@ -71,55 +71,64 @@ class PeakSearch(NamedTuple):
             raise UsageError(context, f"prominence is {min_prominence:g}", rule)
         return self._replace(prominence=min_prominence)
 
+    @classmethod
+    def pop_options(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Remove the options of the search from `options` and return them, except for
+        `k` and `mode`, which the estimate depends on too.
+        """
+        names = [name for name in cls._fields if name not in ("k", "mode")]
+        return {name: options.pop(name) for name in names}
 
-def find_spectrum_peaks(
-    power: NDArray[Any],
-    hz: NDArray[np.float64],
-    search: PeakSearch,
-    floor: RoundingFloor | None = None,
-) -> PeaksOfPower:
-    """Find the strongest peaks of every row of a spectrum.
+    def in_spectrum(
+        self,
+        power: NDArray[Any],
+        hz: NDArray[np.float64],
+        floor: RoundingFloor | None = None,
+    ) -> PeaksOfPower:
+        """Return the peaks of every row of a spectrum.
 
-    Shapes   power (B, F), hz (F,) rising → (B, k) each
-    floor    what rounding may leave at each bin: what is not above it is no peak, and
-             `count` leaves it out. None takes every power as it is
-    Errors   UsageError for k outside 1 … F, and as `PeakSearch.checked`
-    """
-    search = search.checked()
-    if search.mode == "bins":
-        return peaks_from_bins(*strongest_bins(power, search.k), hz, floor)
-    return local_maxima(power, hz, search.k, prominence=search.prominence, floor=floor)
+        Shapes   power (B, F), hz (F,) rising → (B, k) each
+        floor    what rounding may leave at each bin: what is not above it is no peak,
+                 and `count` leaves it out. None takes every power as it is
+        Errors   UsageError for k outside 1 … F, and as `checked`
+        """
+        search = self.checked()
+        if search.mode == "bins":
+            return search.of_bins(*strongest_bins(power, search.k), hz, floor)
+        return local_maxima(
+            power, hz, search.k, prominence=search.prominence, floor=floor
+        )
 
+    def of_bins(
+        self,
+        bins: NDArray[np.int64],
+        power: NDArray[Any],
+        hz: NDArray[np.float64],
+        floor: RoundingFloor | None = None,
+    ) -> PeaksOfPower:
+        """Return the strongest bins (B, k) and their power, found here or on a device,
+        as peaks.
 
-def peaks_from_bins(
-    bins: NDArray[np.int64],
-    power: NDArray[Any],
-    hz: NDArray[np.float64],
-    floor: RoundingFloor | None = None,
-) -> PeaksOfPower:
-    """Return the strongest bins (B, k) and their power, found here or on a device, as
-    peaks.
-
-    Those that are not above the floor are left out, as local maxima that a row has not:
-    bin -1, NaN Hz, NaN power, behind the others.
-    """
-    if floor is None or not len(bins):
-        return to_peaks(bins, power, hz)
-    # A floor may lie beyond float32, which NumPy would warn of.
-    if _min_value(power[:, -1]) > floor.max_value:
-        return to_peaks(bins, power, hz)
-    is_peak = power > floor.values_at(np.arange(len(bins))[:, None], bins)
-    order = np.argsort(~is_peak, axis=1, kind="stable")
-    is_peak = np.take_along_axis(is_peak, order, axis=1)
-    bins = np.where(is_peak, np.take_along_axis(bins, order, axis=1), -1)
-    power = np.where(is_peak, np.take_along_axis(power, order, axis=1), np.nan)
-    return PeaksOfPower(
-        bins=bins,
-        hz=np.where(is_peak, hz[bins], np.nan),
-        power=power,
-        count=np.count_nonzero(is_peak, axis=1).astype(np.int64),
-        prominence=None,
-    )
+        Those that are not above the floor are left out, as local maxima that a row has
+        not: bin -1, NaN Hz, NaN power, behind the others.
+        """
+        if floor is None or not len(bins):
+            return to_peaks(bins, power, hz)
+        # A floor may lie beyond float32, which NumPy would warn of.
+        if _min_value(power[:, -1]) > floor.max_value:
+            return to_peaks(bins, power, hz)
+        is_peak = power > floor.values_at(np.arange(len(bins))[:, None], bins)
+        order = np.argsort(~is_peak, axis=1, kind="stable")
+        is_peak = np.take_along_axis(is_peak, order, axis=1)
+        bins = np.where(is_peak, np.take_along_axis(bins, order, axis=1), -1)
+        power = np.where(is_peak, np.take_along_axis(power, order, axis=1), np.nan)
+        return PeaksOfPower(
+            bins=bins,
+            hz=np.where(is_peak, hz[bins], np.nan),
+            power=power,
+            count=np.count_nonzero(is_peak, axis=1).astype(np.int64),
+            prominence=None,
+        )
 
 
 def _min_value(values: NDArray[Any]) -> float:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlxweb.runtime.device_array import DeviceArray
 
 Array = NDArray[Any]
-PeakSearch = Callable[[Array], PeaksOfPower]
+PeakFinder = Callable[[Array], PeaksOfPower]
 
 
 class LazyMean:
@@ -86,7 +86,7 @@ class StreamFrame:
     floor: RoundingFloor = field(repr=False)
     _mean: LazyMean = field(repr=False)
     _bins: slice = field(repr=False)
-    _search_peaks: PeakSearch = field(repr=False)
+    _search_peaks: PeakFinder = field(repr=False)
     _peak_cache: list[PeaksOfPower] = field(default_factory=list, repr=False)
 
     async def read(self) -> None:

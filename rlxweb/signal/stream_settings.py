@@ -116,7 +116,9 @@ class StreamSettings:
 
     @cached_property
     def _checked_search(self) -> PeakSearch:
-        return PeakSearch(self.k, self.mode, self.prominence).checked(CONTEXT)
+        names = [name for name in PeakSearch._fields if hasattr(self, name)]
+        options = {name: getattr(self, name) for name in names}
+        return PeakSearch(**options).checked(CONTEXT)
 
     @property
     def peak_search(self) -> PeakSearch:

@@ -17,7 +17,7 @@ from rlxweb.core.function_options import FROM_SIGNATURE, Option, declare_options
 from rlxweb.core.lru_cache import SMALL_TABLE_SAMPLES, lru_cache_if_small
 from rlxweb.gpu.coroutine_runner import is_browser, run_blocking, run_in_thread
 from rlxweb.ops.welch.cpu.spectrum import frequencies
-from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower, to_peaks
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.select.chooser import PlaceRequest, choose_place, choose_place_async
 from rlxweb.select.device_loss_retry import DEVICE_LOST
 from rlxweb.signal.accept_third_party_objects import accept_objects
@@ -45,8 +45,6 @@ from rlxweb.signal.shared_options import (
 from rlxweb.signal.spectrum_peaks import (
     PEAK_MODES,
     PeakSearch,
-    find_spectrum_peaks,
-    peaks_from_bins,
 )
 from rlxweb.signal.spectrum_result import Spectrum
 from rlxweb.signal.welch_call_cache import (
@@ -207,7 +205,7 @@ def welch_peaks(
             done_ns = perf_counter_ns()
             plan.pick.observe(done_ns - chosen_ns)
             times = started_ns, chosen_ns, done_ns
-            return _shape_peaks(to_peaks(*peaks, call.hz), call, plan, times)
+            return _shape_peaks(call.search.of_bins(*peaks, call.hz), call, plan, times)
     prepared = prepare_rows(rows, call.job.spec, call.caller, call.nan)
     return run_blocking(_run_peaks(rows, prepared, call, started_ns, plan))
 
@@ -242,7 +240,6 @@ async def welch_peaks_async(
 def _prepare_call(
     x: ArrayLike | Digital,
     axis: int,
-    prominence: float | None,
     fmin: float,
     fmax: float | None,
     device: DeviceLike | None,
@@ -274,11 +271,12 @@ def _prepare_call(
         )
     strict = coerce_bool("strict", strict, CONTEXT)
     estimate["fs"] = coerce_float("fs", estimate["fs"], CONTEXT)
+    search_options = PeakSearch.pop_options(estimate)
     job = welch_peaks_job(rows.shape, sample_type, **estimate)
     job = replace(job, max_error=validate_max_error(max_error))
     hz = frequencies(job.spec, estimate["fs"])
     band = validate_band(hz, estimate["fs"], fmin, fmax, job.k)
-    search = PeakSearch(job.k, job.mode, prominence)
+    search = PeakSearch(job.k, job.mode, **search_options)
     spectrum = coerce_bool("spectrum", spectrum, CONTEXT)
     job = _restrict_to_band(job, band, len(hz), spectrum)
     if model is not None or job.strategy == LEARNED:
@@ -485,7 +483,7 @@ async def _search_peaks(
         )
         power = prepared.scaling.restore(power, caller)
         floor = prepared.scaling_on(engine.device).rounding_floor()
-        return peaks_from_bins(bins, power, hz, floor), None
+        return call.search.of_bins(bins, power, hz, floor), None
     power = await engine.power(prepared.x, prepared.spec, job.band)
     power = prepared.scaling.restore(power, caller)
     floor = prepared.scaling_on(engine.device).rounding_floor()
@@ -496,5 +494,5 @@ async def _search_peaks(
     elif band is not None:
         peaks = band.find_peaks(power, hz, call.search, floor)
     else:
-        peaks = find_spectrum_peaks(power, hz, call.search, floor)
+        peaks = call.search.in_spectrum(power, hz, floor)
     return peaks, retained

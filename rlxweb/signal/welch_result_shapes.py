@@ -68,7 +68,7 @@ def declare_peaks(
     if not prod(batch):
         problem = f"the batch of shape {list(batch)} has no rows"
         raise UsageError(context, problem, "at least 1 row is required")
-    prominence = remaining.pop("prominence")
+    search_options = PeakSearch.pop_options(remaining)
     fmin, fmax = remaining.pop("fmin"), remaining.pop("fmax")
     validate_max_error(remaining.pop("max_error"))
     model = remaining.pop("model")
@@ -80,7 +80,7 @@ def declare_peaks(
     if model is not None or job.strategy == LEARNED:
         search_band = None if band is None else band.with_neighbours(len(hz), job.mode)
         load_fitting_model(model, replace(job, band=search_band), remaining["fs"])
-    PeakSearch(job.k, job.mode, prominence).checked(context)
+    PeakSearch(job.k, job.mode, **search_options).checked(context)
     return DeclaredPeaks(job.k, job.mode, remaining["fs"], job.spec.power_dtype)
 
 

@@ -22,7 +22,7 @@ from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.signal.exported_welch_estimate import ExportedWelchEstimate
 from rlxweb.signal.row_preparation import PreparedRows, RowErrorContext, prepare_rows
-from rlxweb.signal.spectrum_peaks import PeakSearch, find_spectrum_peaks
+from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_engine import NUMPY_ENGINE
 
 # Of the rows so many bytes at most are stored; the others repeat them.
@@ -121,7 +121,7 @@ def _test_vector(
     outputs = {}
     if estimate.k:
         floor = ready.scaling_on(Device.CPU).rounding_floor()
-        peaks = find_spectrum_peaks(power, hz, PeakSearch(estimate.k, "bins"), floor)
+        peaks = PeakSearch(estimate.k, "bins").in_spectrum(power, hz, floor)
         outputs["power"] = StoredOutput(peaks.power, rtol, atol, True)
         outputs["count"] = StoredOutput(peaks.count.astype(np.int32), repeats=True)
         if has_clear_ranking:

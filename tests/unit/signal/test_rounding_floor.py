@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import rlxweb as rlx
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.signal.presets import spec_from_preset
-from rlxweb.signal.spectrum_peaks import PeakSearch, find_spectrum_peaks
+from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_blockwise_average import WelchAverage
 from tests.run_in_threads import run_in_event_loop
 
@@ -175,7 +175,7 @@ def test_a_stream_knows_its_floor() -> None:
     power, hz = stream.result(), np.fft.rfftfreq(256, 1 / FS)
     assert stream.floor().is_flat(power).tolist() == [False, True]
     for mode, count in (("bins", 3), ("peaks", 1)):
-        result = find_spectrum_peaks(power, hz, PeakSearch(8, mode), stream.floor())
+        result = PeakSearch(8, mode).in_spectrum(power, hz, stream.floor())
         assert result.count.tolist() == [count, 0]
-    all_bins = find_spectrum_peaks(power, hz, PeakSearch(8, "bins"))
+    all_bins = PeakSearch(8, "bins").in_spectrum(power, hz)
     assert all_bins.count.tolist() == [8, 8]
