@@ -48,7 +48,7 @@ class Settings:
     spectra : bool
         Results hold the power at every bin; without, the peaks alone.
     **options
-        Options of `rlxweb.welch_peaks` and `rlxweb.open_recording` by their names.
+        Options of `rlxweb.welch_peaks` and `rlxweb.io.open_recording` by their names.
         None, or an option that is left out, has the default of the function, except
         for `k`: 16, or all bins where there are fewer; `nperseg`: 256, or a whole
         epoch where there are epochs; `device` and `precision`: "auto".

@@ -11,8 +11,9 @@ import re
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rlxweb.io.byte_source import ByteSource
 from rlxweb.io.companion_files import find_header
@@ -28,7 +29,6 @@ class ArraySelection(NamedTuple):
     layout: ArrayLayout
 
 
-ReadFunction = Callable[[Any, ArraySelection], FileContents]
 _INTEGER_BITS: Final = (16, 24)
 
 
@@ -69,83 +69,31 @@ class FormatWriter:
 class RecordingFormat:
     """Recording format: its name, magic bytes, suffixes, reader and writer.
 
+    import_path  module below `rlxweb.io` and function of the reader: (source, *its
+              arguments, **the accepted options) → contents
     magic_pattern  a pattern of its first bytes; "" where the bytes do not tell it
     suffixes  files of it are named so
     accepted_options  which of `array` and `layout` it has a use for
     writer    None where it is read only
+    reader_arguments  after the source, for a reader of several formats
     """
 
     name: str
-    read: ReadFunction
+    import_path: str
     magic_pattern: bytes = b""
     suffixes: tuple[str, ...] = ()
     accepted_options: frozenset[str] = frozenset()
     writer: FormatWriter | None = None
+    reader_arguments: tuple[str, ...] = ()
 
-
-def _read_edf(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.edf_reader import read_edf
-
-    return read_edf(source)
-
-
-def _read_wav(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.wav_reader import read_wav
-
-    return read_wav(source)
-
-
-def _read_npy(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.npy_reader import read_npy
-
-    return read_npy(source, selection.layout)
-
-
-def _read_npz(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.npz_reader import read_npz
-
-    return read_npz(source, *selection)
-
-
-def _read_csv(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.csv_reader import read_csv
-
-    return read_csv(source)
-
-
-def _read_zarr(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.zarr_recording import read_zarr
-
-    return read_zarr(source, *selection)
-
-
-def _read_parquet(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.parquet_reader import read_parquet
-
-    return read_parquet(source)
-
-
-def _read_hdf5(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.hdf5_reader import read_hdf5
-
-    return read_hdf5(source, *selection)
-
-
-def _read_audio(source: Any, selection: ArraySelection) -> FileContents:
-    from rlxweb.io.libsndfile_reader import read_audio
-
-    return read_audio(source)
-
-
-def _mne_read_function(kind: str) -> ReadFunction:
-    """Return a function that reads files of one kind through MNE."""
-
-    def read(source: Any, selection: ArraySelection) -> FileContents:
-        from rlxweb.io.mne_reader import read_with_mne
-
-        return read_with_mne(source, kind)
-
-    return read
+    def read(self, source: OpenSource, selection: ArraySelection) -> FileContents:
+        """Read the layout of a file of the format."""
+        module, _, function = self.import_path.partition(":")
+        reader: Callable[..., FileContents] = getattr(
+            import_module(f"rlxweb.io.{module}"), function
+        )
+        options = {name: getattr(selection, name) for name in self.accepted_options}
+        return reader(source, *self.reader_arguments, **options)
 
 
 def _edf_writer(bits: int) -> FormatWriter:
@@ -154,36 +102,46 @@ def _edf_writer(bits: int) -> FormatWriter:
 
 
 _LAYOUT_ONLY, _ARRAY_AND_LAYOUT = frozenset({"layout"}), frozenset({"array", "layout"})
-CSV: Final = RecordingFormat("CSV", _read_csv, suffixes=(".csv", ".tsv"))
+CSV: Final = RecordingFormat("CSV", "csv_reader:read_csv", suffixes=(".csv", ".tsv"))
 ZARR: Final = RecordingFormat(
-    "Zarr", _read_zarr, suffixes=(".zarr",), accepted_options=_ARRAY_AND_LAYOUT
+    "Zarr",
+    "zarr_recording:read_zarr",
+    suffixes=(".zarr",),
+    accepted_options=_ARRAY_AND_LAYOUT,
 )
 _FIF: Final = RecordingFormat(
     "FIF",
-    _mne_read_function("FIF"),
+    "mne_reader:read_with_mne",
     rb"\0\0\0\x64\0\0\0\x1f\0\0\0\x14",
     (".fif", ".fif.gz"),
+    reader_arguments=("FIF",),
 )
 FORMATS: Final = (
     RecordingFormat(
-        "EDF", _read_edf, rb"0(       |\0{7})", (".edf",), writer=_edf_writer(16)
+        "EDF",
+        "edf_reader:read_edf",
+        rb"0(       |\0{7})",
+        (".edf",),
+        writer=_edf_writer(16),
     ),
     RecordingFormat(
-        "BDF", _read_edf, rb"\xffBIOSEMI", (".bdf",), writer=_edf_writer(24)
+        "BDF", "edf_reader:read_edf", rb"\xffBIOSEMI", (".bdf",), writer=_edf_writer(24)
     ),
     RecordingFormat(
         "WAV",
-        _read_wav,
+        "wav_reader:read_wav",
         b"RIFF|RF64|BW64|RIFX",
         (".wav",),
         writer=FormatWriter(
             "wav_writer:write_wav", bits=(32, 64, 16, 24), stores_annotations=False
         ),
     ),
-    RecordingFormat("NPY", _read_npy, rb"\x93NUMPY", (".npy",), _LAYOUT_ONLY),
+    RecordingFormat(
+        "NPY", "npy_reader:read_npy", rb"\x93NUMPY", (".npy",), _LAYOUT_ONLY
+    ),
     RecordingFormat(
         "NPZ",
-        _read_npz,
+        "npz_reader:read_npz",
         rb"PK(\x03\x04|\x05\x06)",
         (".npz",),
         _ARRAY_AND_LAYOUT,
@@ -193,35 +151,46 @@ FORMATS: Final = (
     ZARR,
     RecordingFormat(
         "Parquet",
-        _read_parquet,
+        "parquet_reader:read_parquet",
         b"PAR1",
         (".parquet",),
         writer=FormatWriter("parquet_writer:write_columns", "pyarrow", "parquet"),
     ),
     RecordingFormat(
         "HDF5",
-        _read_hdf5,
+        "hdf5_reader:read_hdf5",
         rb"\x89HDF\r\n\x1a\n",
         (".h5", ".hdf5", ".nwb"),
         _ARRAY_AND_LAYOUT,
     ),
     RecordingFormat(
-        "MATLAB", _read_hdf5, rb"MATLAB 7\.3 MAT-file", (), _ARRAY_AND_LAYOUT
+        "MATLAB",
+        "hdf5_reader:read_hdf5",
+        rb"MATLAB 7\.3 MAT-file",
+        (),
+        _ARRAY_AND_LAYOUT,
     ),
     _FIF,
     RecordingFormat(
         "BrainVision",
-        _mne_read_function("BrainVision"),
+        "mne_reader:read_with_mne",
         rb"(\xef\xbb\xbf)?Brain ?Vision Data Exchange Header",
         (".vhdr",),
+        reader_arguments=("BrainVision",),
     ),
-    RecordingFormat("GDF", _mne_read_function("GDF"), b"GDF ", (".gdf",)),
     RecordingFormat(
-        "EEGLAB", _mne_read_function("EEGLAB"), rb"MATLAB 5\.0 MAT-file", (".set",)
+        "GDF", "mne_reader:read_with_mne", b"GDF ", (".gdf",), reader_arguments=("GDF",)
+    ),
+    RecordingFormat(
+        "EEGLAB",
+        "mne_reader:read_with_mne",
+        rb"MATLAB 5\.0 MAT-file",
+        (".set",),
+        reader_arguments=("EEGLAB",),
     ),
     RecordingFormat(
         "FLAC",
-        _read_audio,
+        "libsndfile_reader:read_audio",
         b"fLaC",
         (".flac",),
         writer=FormatWriter(
@@ -232,16 +201,24 @@ FORMATS: Final = (
             stores_annotations=False,
         ),
     ),
-    RecordingFormat("Ogg", _read_audio, b"OggS", (".ogg", ".oga", ".opus")),
     RecordingFormat(
-        "MP3", _read_audio, rb"ID3|\xff[\xfa\xfb\xf2\xf3\xe2\xe3]", (".mp3",)
+        "Ogg", "libsndfile_reader:read_audio", b"OggS", (".ogg", ".oga", ".opus")
     ),
     RecordingFormat(
-        "AIFF", _read_audio, b"FORM....(AIF[FC]|8SVX|16SV)", (".aif", ".aiff", ".aifc")
+        "MP3",
+        "libsndfile_reader:read_audio",
+        rb"ID3|\xff[\xfa\xfb\xf2\xf3\xe2\xe3]",
+        (".mp3",),
+    ),
+    RecordingFormat(
+        "AIFF",
+        "libsndfile_reader:read_audio",
+        b"FORM....(AIF[FC]|8SVX|16SV)",
+        (".aif", ".aiff", ".aifc"),
     ),
     RecordingFormat(
         "other audio",
-        _read_audio,
+        "libsndfile_reader:read_audio",
         rb"\.snd|dns\.|caff|riff\x2e\x91\xcf\x11|Creative Voice File\x1a|NIST_1A"
         rb"|fap | paf|PVF1\n|2BIT|ALawSoundFile",
         (".au", ".caf", ".w64", ".voc"),

@@ -311,7 +311,7 @@ def test_failed_automatic_choice_falls_back_to_cpu(
 
 
 def test_explain_names_the_kernel_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that a kernel variant runs says which; of the own kernel nothing is said.
+    """A step that a kernel variant runs says which; the op's own kernel has no name."""
     monkeypatch.setenv("RLX_FAST", "off")
     for columns, name in ((1 << 18, " by 'cumsum, in parts'"), (3, "")):
         graph = Graph("sums")

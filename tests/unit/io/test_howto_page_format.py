@@ -1,0 +1,59 @@
+"""The manual's page about adding a format: a reader and a row make one."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from tests.cli_runners import ROOT, run_python
+
+PAGE = ROOT / "site" / "pages" / "howto" / "add-a-format.md"
+PROGRAM = """
+import numpy as np
+import rlxweb as rlx
+from rlxweb.cli.main import main
+from rlxweb.errors import RecordingError
+
+rng = np.random.default_rng(2)
+x = rng.integers(-900, 900, (2, 5000)).astype("<i2")
+with open("night.raw16", "wb") as file:
+    file.write(b"# fs=250 channels=Fz,Cz\\n" + x.T.tobytes() + b"\\0")
+with rlx.io.open_recording("night.raw16", channels=["Cz"]) as recording:
+    (group,) = recording.groups
+    assert (recording.format, group.fs, group.n_samples) == ("RAW16", 250.0, 5000)
+    assert [channel.name for channel in group.channels] == ["Cz"]
+    np.testing.assert_array_equal(group.read(100, 4000), x[1:, 100:4000])
+with open("bad.raw16", "wb") as file:
+    file.write(b"# fs=250 names=Fz\\n")
+try:
+    rlx.io.open_recording("bad.raw16")
+except RecordingError as error:
+    print(error)
+try:
+    main(["info", "night.raw16"])
+except SystemExit as end:
+    assert not end.code
+"""
+
+
+def test_a_reader_and_a_row_make_a_format(tmp_path: Path) -> None:
+    """The page's code, in a copy of the package, reads, refuses and describes files."""
+    shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
+    shutil.copytree(ROOT / "shaders", tmp_path / "shaders")
+    text = PAGE.read_text("utf-8")
+    (reader,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    (diff,) = re.findall(r"```diff\n.*?@@\n(.*?)```", text, re.S)
+    (tmp_path / "rlxweb" / "io" / "raw16_reader.py").write_text(reader, "utf-8")
+    table = tmp_path / "rlxweb" / "io" / "formats.py"
+    lines = diff.splitlines(keepends=True)
+    before = "".join(line[1:] for line in lines if line[0] == " ")
+    source = table.read_text("utf-8")
+    assert source.count(before) == 1
+    after = source.replace(before, "".join(line[1:] for line in lines))
+    table.write_text(after, "utf-8")
+    result = run_python("-c", PROGRAM, cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert result.code == 0, result.err
+    refusal, *description = result.out.splitlines()
+    assert "'bad.raw16': the first line cannot be read; expected '# fs=" in refusal
+    assert any("RAW16" in line for line in description)
