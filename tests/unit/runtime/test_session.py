@@ -328,7 +328,7 @@ def test_explain_names_the_kernel_variants(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.requires_wgpu
 def test_explain_names_the_kernel_variants_of_a_gpu() -> None:
-    """What the text says is what the engine selects, with a region after it too."""
+    """The text names what the engine selects, with a region after it too."""
     graph = Graph("dense")
     x, w = graph.input("x", (512, 512)), graph.param("w", (512, 512))
     graph.set_outputs([graph.relu(x @ w), graph.cumsum(x, axis=1)])
