@@ -18,6 +18,6 @@ methods.py                    methods of Graph of several ops
 cpu.py                        NumPy kernels of erf, sigmoid and relu
 
 A new function of one operand goes into unary_math.py, a new activation into
-parametric_activation.py. GPUs need no kernel of their own: code is generated from each record's expression, with
-`shaders/include/`.
+parametric_activation.py. GPUs need no kernel of their own: code is generated from each
+record's expression, with `shaders/include/`.
 """
