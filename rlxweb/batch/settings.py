@@ -12,7 +12,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from rlxweb.batch.epoch_options import EpochOptions
-from rlxweb.core.argument_validation import check_option_names
+from rlxweb.core.argument_validation import (
+    check_choice,
+    check_option_names,
+    coerce_integer,
+)
 from rlxweb.core.device import parse_device
 from rlxweb.core.errors import RecordingWarning
 from rlxweb.core.function_options import call_arguments, options_of
@@ -56,7 +60,8 @@ class Settings:
     Attributes
     ----------
     welch, reading : dict
-        Values of the options of `welch_peaks` and of `open_recording`, all of them.
+        Values of the options of `welch_peaks` and of `open_recording`, all of them; not
+        to be changed (`with_changes` makes other settings).
 
     Raises
     ------
@@ -81,10 +86,12 @@ class Settings:
         **options: Any,
     ) -> None:
         check_option_names("Settings", options, {**_WELCH_OPTIONS, **_READ_OPTIONS})
+        given = {name: value for name, value in options.items() if value is not None}
         welch, reading = (
-            {n: options.get(n, option.initial_value) for n, option in declared.items()}
+            {n: given.get(n, option.initial_value) for n, option in declared.items()}
             for declared in (_WELCH_OPTIONS, _READ_OPTIONS)
         )
+        check_choice("nan", welch["nan"], _WELCH_OPTIONS["nan"].choices, "Settings")
         has_whole_epochs = epochs is not None and segment_s is None
         if welch["nperseg"] is None and not has_whole_epochs:
             welch["nperseg"] = DEFAULT_NPERSEG
@@ -98,7 +105,11 @@ class Settings:
             return self.welch[name]
         if name in _READ_OPTIONS:
             return self.reading[name]
-        raise AttributeError(f"Settings has no option {name!r}")
+        # A property that failed with an AttributeError of its own says so again.
+        return object.__getattribute__(self, name)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.as_json()))
 
     def with_changes(self, **changes: Any) -> Settings:
         """Return the settings with other values of some options."""
@@ -117,7 +128,9 @@ class Settings:
         epoch.
         """
         if self.segment_s is None:
-            return group.longest if self.nperseg is None else int(self.nperseg)
+            if self.nperseg is None:
+                return group.longest
+            return coerce_integer("nperseg", self.nperseg, "welch", accept_float=True)
         if self.epochs is None:
             return segment_samples(group, self.segment_s, f"{group.recording!r}")
         return max(1, round(self.segment_s * group.fs))

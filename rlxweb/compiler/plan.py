@@ -8,7 +8,7 @@ nothing. Slots are buffers shared by values whose lives do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -106,16 +106,17 @@ class Plan:
     def __str__(self) -> str:
         return self.describe()
 
-    def describe(self, variant_of: Callable[[PlanStep], str] = lambda step: "") -> str:
+    def describe(self, kernel_variants: Mapping[int, str] | None = None) -> str:
         """Return the plan as text, a line for each step.
 
-        variant_of  name of the kernel variant that runs a kernel step; "": the op's own
+        kernel_variants  by the number of a graph node, the kernel variant that runs it
         """
+        names = kernel_variants or {}
         lines = [f"plan of '{self.graph.name}'"]
         for step in self.steps:
             args = ", ".join(f"v{o.value}" for o in step.inputs)
             slot = self.slots.get(step.output)
-            variant = variant_of(step) if step.kind == "kernel" else ""
+            variant = names.get(step.nodes[0], "") if step.nodes else ""
             lines.append(
                 f"  v{step.output} = {step.kind} {step.label}({args})"
                 f" : {self.types[step.output]}"

@@ -97,7 +97,9 @@ def declare_options(**options: Option) -> Callable[[F], F]:
 
 def _value_type(annotation: object) -> type:
     """Return the type of one value of a parameter with this annotation, a string."""
-    alternatives = {part.strip() for part in str(annotation).split("|")}
+    if not isinstance(annotation, str):
+        raise TypeError(f"the annotation {annotation!r} must be a string")
+    alternatives = {part.strip() for part in annotation.split("|")}
     if "float" in alternatives:
         return float
     if "int" in alternatives:
@@ -115,4 +117,8 @@ def call_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call from the values of options; None and () leave an
     argument out.
     """
-    return {name: v for name, v in values.items() if v is not None and v != ()}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and not (isinstance(value, tuple) and not value)
+    }

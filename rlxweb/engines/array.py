@@ -82,10 +82,13 @@ class ArrayProgram(Program):
     compute: Compute
     calls: Sequence[NodeCall]
     constants: dict[int, LibraryArray]
+    kernel_variants: dict[int, str] = field(default_factory=dict)
     params: dict[str, LibraryArray] = field(default_factory=dict)
     is_closed: bool = False
 
     async def set_param(self, name: str, value: Array | DeviceBuffer) -> None:
+        if self.is_closed:
+            raise closed_error(f"set param '{name}'")
         if name not in self.leaf_ids:  # it is of no type of ours and never read
             return
         if not isinstance(value, DeviceBuffer):
@@ -94,6 +97,8 @@ class ArrayProgram(Program):
             self.params[name] = self.engine.library_array(value)
 
     async def get_param(self, name: str) -> Array:
+        if self.is_closed:
+            raise closed_error(f"get param '{name}'")
         with self.engine.library_context():
             values = np.array(self.engine.copy_to_host(self.params[name]))
         return restore_dtype(values, self.plan.graph.named("param")[name].type.dtype)
@@ -187,7 +192,8 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
     async def prepare(self, plan: Plan) -> ArrayProgram:
         graph = plan.graph
         self._check_array_sizes(graph)
-        step_work = [self._step_work(graph, step) for step in plan.steps]
+        variants: dict[int, str] = {}
+        step_work = [self._step_work(graph, step, variants) for step in plan.steps]
         work, steps = self._fuse_calls(
             graph,
             [item for work_items in step_work for item in work_items],
@@ -218,7 +224,7 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
         compute = self._bind_computation(graph, calls)
         nodes = graph.named("input") | graph.named("param")
         leaf_ids = {name: node.id for name, node in nodes.items()}
-        return ArrayProgram(plan, self, leaf_ids, compute, calls, constants)
+        return ArrayProgram(plan, self, leaf_ids, compute, calls, constants, variants)
 
     def _library_dtype(self, dtype: DType) -> Any:
         """Return the library's own name of a dtype."""
@@ -238,13 +244,23 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
                     "use a smaller problem, or split the batch",
                 )
 
-    def _step_work(self, graph: Graph, step: PlanStep) -> list[NodeWork]:
-        """Return the calls of a step: one for each node, or one for a whole region."""
+    def _step_work(
+        self, graph: Graph, step: PlanStep, variants: dict[int, str]
+    ) -> list[NodeWork]:
+        """Return the calls of a step, one for each node or one for a whole region, and
+        enter the kernel variants that run nodes.
+        """
         region = self._region_function(graph, step) if step.kind == "region" else None
         if region is not None:
             return [(graph.node(step.nodes[-1]), *region)]
-        nodes = [graph.node(i) for i in step.nodes]
-        return [(node, self._node_function(graph, node), node.inputs) for node in nodes]
+        work: list[NodeWork] = []
+        for i in step.nodes:
+            node = graph.node(i)
+            function, variant = self._node_kernel(graph, node)
+            work.append((node, function, node.inputs))
+            if variant:
+                variants[i] = variant
+        return work
 
     def _fuse_calls(
         self, graph: Graph, work: list[NodeWork], steps: list[int]
@@ -266,9 +282,6 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
 
     def _node_function(self, graph: Graph, node: Node) -> Callable[..., LibraryArray]:
         return self._node_kernel(graph, node)[0]
-
-    def chosen_variant(self, graph: Graph, step: PlanStep) -> str:
-        return self._node_kernel(graph, graph.node(step.nodes[0]))[1]
 
     def _node_kernel(
         self, graph: Graph, node: Node

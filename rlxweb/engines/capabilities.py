@@ -16,10 +16,9 @@ from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, Feeds, Program
 from rlxweb.engines.timed_run_result import TimedRun
 
 if TYPE_CHECKING:
-    from rlxweb.compiler.plan import Plan, PlanStep
+    from rlxweb.compiler.plan import Plan
     from rlxweb.core.limits import Limits
     from rlxweb.cost.calibration_record import AutotuneResult
-    from rlxweb.ir.graph import Graph
     from rlxweb.ir.op import Attrs, Op, TensorType, Types
 
 OutputCallback = Callable[[list[Array]], object]
@@ -195,12 +194,6 @@ class HasVariants(Engine):
         """Names of the kernel variants that could run a node, chosen or not."""
 
     @abstractmethod
-    def chosen_variant(self, graph: Graph, step: PlanStep) -> str:
-        """Name of the kernel variant that runs a kernel step; "" for the op's own
-        kernel.
-        """
-
-    @abstractmethod
     def with_variant(self, variant: str) -> Engine:
         """Return an engine on the same device that uses this kernel variant wherever it
         fits, and else the kernels that the ops declare; "" means no variant at all.
@@ -219,9 +212,12 @@ def with_variant(engine: Engine, variant: str) -> Engine:
 
 def unknown_variant_error(engine: Engine, variant: str) -> Unsupported:
     """Return the error for a kernel variant that an engine does not have."""
+    has_others = isinstance(engine, HasVariants)
     return Unsupported(
         f"select variant {variant!r} on {engine.name}",
-        "this engine has no kernel variants",
+        "no kernel variant of this engine has that name"
+        if has_others
+        else "this engine has no kernel variants",
         hint="omit `variant`",
     )
 

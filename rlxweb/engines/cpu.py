@@ -31,6 +31,7 @@ from rlxweb.engines.cpu_float16_via_float32 import (
 )
 from rlxweb.engines.cpu_native_program import (
     CONSTANT_OPS,
+    PlanSegment,
     UnitCalls,
     native_program_kernels,
     plan_segments,
@@ -84,7 +85,9 @@ JIT_CACHES: Final = (
 def prefers_fused_op(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     """Return whether a fusion pattern should be replaced by the fused op."""
     arguments = op, inputs, out, attrs
-    return should_fuse_attention(*arguments) or prefers_fused_attention(*arguments)
+    if IN_BROWSER and should_fuse_attention(*arguments):
+        return True
+    return prefers_fused_attention(*arguments)
 
 
 def _is_weight(graph: Graph, i: int) -> bool:
@@ -152,6 +155,10 @@ class CpuEngine(ArrayEngine):
             segments = plan_segments(plan, unit_calls, self.run_calls)
             if segments is not None:
                 program.compute = partial(_run_segments, plan.graph, segments)
+                for segment in segments:
+                    if isinstance(segment, PlanSegment):
+                        ids = (node.id for unit in segment.units for node in unit.nodes)
+                        program.kernel_variants |= dict.fromkeys(ids, "native program")
         return program
 
     def _fuse_calls(

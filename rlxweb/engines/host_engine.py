@@ -75,9 +75,13 @@ class HostProgram(Program):
         self.is_closed = False
 
     async def set_param(self, name: str, value: Array | DeviceBuffer) -> None:
+        if self.is_closed:
+            raise closed_error(f"set param '{name}'")
         self.params[name] = np.array(await _host_array(self.engine, value))
 
     async def get_param(self, name: str) -> Array:
+        if self.is_closed:
+            raise closed_error(f"get param '{name}'")
         return self.params[name].copy()
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -77,6 +78,8 @@ class Program(ABC):
     nbytes   of the device's memory that it holds
     params   where its params lie: one object for programs that share them
     params_nbytes  what these take of its memory
+    kernel_variants  by the number of a graph node, the kernel variant that runs it;
+                     none where it is the op's own kernel
     """
 
     __slots__ = ()
@@ -85,6 +88,7 @@ class Program(ABC):
     nbytes: int = 0
     params_nbytes: int = 0
     params: object = None
+    kernel_variants: Mapping[int, str] = MappingProxyType({})
 
     @abstractmethod
     async def set_param(self, name: str, value: Array | DeviceBuffer) -> None:
@@ -139,7 +143,11 @@ class DeviceBuffer:
 
         They are not moved: a part lasts as long as the whole.
         """
-        raise NotImplementedError
+        raise Unsupported(
+            f"part of an array on {self.engine.name}",
+            "the engine cannot address a part of its arrays",
+            hint="copy the array to the host first",
+        )
 
     def lend(self, copy: bool = False) -> object | None:
         """Return an object with `__dlpack__` over the memory, or over a copy.

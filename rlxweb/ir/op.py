@@ -240,18 +240,20 @@ class Op:
         """Return the canonical attributes with defaults filled in; unknown names are
         refused.
         """
+        if attrs:
+            known = [attr.name for attr in self.attrs]
+            for name in attrs:
+                if name not in known:
+                    raise bad_attribute(
+                        f"unknown attribute {name!r}",
+                        "known: " + (", ".join(sorted(known)) or "none"),
+                    )
         out = {}
         for attr in self.attrs:
             value = attrs.get(attr.name, attr.default)
             if value is REQUIRED:
                 raise bad_attribute(f"attribute {attr.name!r} is required")
             out[attr.name] = attr.check(value)
-        for name in attrs:
-            if name not in out:
-                raise bad_attribute(
-                    f"unknown attribute {name!r}",
-                    "known: " + (", ".join(sorted(out)) or "none"),
-                )
         return out
 
     def output_type(

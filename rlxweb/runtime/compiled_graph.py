@@ -7,7 +7,6 @@ hands it to the caller's. Nothing else is doubled.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -18,7 +17,6 @@ from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError, RlxError, Unsupported
 from rlxweb.core.lazy_names import alias_keywords
 from rlxweb.cost.decision import Attempt, Decision, explain_decision
-from rlxweb.engines.capabilities import HasVariants
 from rlxweb.engines.protocol import Array, DeviceBuffer
 from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DTypeLike
@@ -439,11 +437,8 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
         lines = [f"{self._job.graph.name} on {self.engine}"]
         lines += [explain_decision(d) for d in self.decisions]
         lines += self._placement.describe_device_data()
-        plan, engine = self.plan, self._placement.prepared.engine
-        if not isinstance(engine, HasVariants):
-            return "\n".join([*lines, str(plan)])
-        chosen = partial(engine.chosen_variant, plan.graph)
-        return "\n".join([*lines, plan.describe(chosen)])
+        program = self._placement.prepared.program
+        return "\n".join([*lines, program.plan.describe(program.kernel_variants)])
 
     def close(self) -> None:
         """Free the program's buffers, once no run needs them. Idempotent."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
-from rlxweb.core.environment import choice_environment
+from rlxweb.core.environment import choice_environment, variable_text
 from rlxweb.core.errors import (
     DeviceError,
     DTypeError,
@@ -55,7 +55,11 @@ from rlxweb.select.calibration.profitability import (
     profitability_policy,
 )
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, available_places
-from rlxweb.select.device_pick_cache import CachedPick, recent_picks
+from rlxweb.select.device_pick_cache import (
+    CachedPick,
+    present_circumstances,
+    recent_picks,
+)
 from rlxweb.select.policy import (
     DevicePolicy,
     device_from_env,
@@ -240,7 +244,10 @@ def choose_reusable(job: J, request: PlaceRequest = ANY_PLACE) -> CachedPick:
         policy = request.policy or DevicePolicy.from_env()
         return choose_by_prediction(job, policy, request.adapters)
 
-    return _cached_pick(job, context, compute_pick)
+    entry = _cached_pick(job, context, compute_pick)
+    if place is None and variable_text("RLX_DEVICE"):  # nonsense, warned of each time
+        return CachedPick(entry.pick)
+    return entry
 
 
 def choose_by_prediction(
@@ -360,7 +367,11 @@ def _cached_pick(
     if job_key is None:
         return CachedPick(compute_pick())
     key = (job_key, context, calibration_store.change_count)
-    return recent_picks.get(key) or recent_picks.add(key, compute_pick())
+    entry = recent_picks.get(key)
+    if entry is not None:
+        return entry
+    circumstances = present_circumstances()  # they may change while the pick is made
+    return recent_picks.add(key, compute_pick(), circumstances)
 
 
 # --- 4 and 5: nobody did ----------------------------------------------------------

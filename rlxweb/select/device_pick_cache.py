@@ -31,7 +31,7 @@ class CachedPick:
 
     def is_current(self) -> bool:
         """Return whether the environment and the measurements are what they were."""
-        return self.circumstances == _circumstances()
+        return self.circumstances == present_circumstances()
 
     def use(self) -> bool:
         """Use the pick once more; return whether it could be."""
@@ -44,7 +44,7 @@ class CachedPick:
         return True
 
 
-def _circumstances() -> tuple[object, ...]:
+def present_circumstances() -> tuple[object, ...]:
     """Return what every choice of a device depends on besides its job."""
     return *choice_environment(), calibration_store.change_count
 
@@ -79,13 +79,19 @@ class PickCache:
         entry = self._entries.get(key)
         return entry if entry is not None and entry.use() else None
 
-    def add(self, key: Hashable, pick: DevicePick[Any]) -> CachedPick:
+    def add(
+        self, key: Hashable, pick: DevicePick[Any], circumstances: object = None
+    ) -> CachedPick:
         """Cache a pick, evict the oldest ones beyond the capacity, and return its
         entry.
+
+        circumstances  those from before the choice; None: the present ones
         """
-        entry = CachedPick(pick, self.uses, _circumstances())
+        entry = CachedPick(pick, self.uses, circumstances or present_circumstances())
         with self._lock:
-            self._entries.pop(key, None)  # the newest is the last
+            replaced = self._entries.pop(key, None)  # the newest is the last
+            if replaced is not None:
+                replaced.uses = 0
             self._entries[key] = entry
             while len(self._entries) > self.capacity:
                 self._entries.pop(next(iter(self._entries))).uses = 0

@@ -35,18 +35,19 @@ class CallPlan(NamedTuple):
     """Pick of a call with what runs it.
 
     job          the call's job as the picked candidate computes it
-    single_pass  compiled kernel that also checks the rows; None where there is none
+    single_pass  compiled kernel that also checks the rows; None where there is none, or
+                 none was looked for
     """
 
     pick: DevicePick[WelchJob]
     job: WelchJob
     engine: WelchEngine
-    single_pass: SinglePassKernel | None
+    single_pass: SinglePassKernel | None = None
 
     @classmethod
     def from_pick(cls, pick: DevicePick[WelchJob]) -> CallPlan:
         """Return the plan of a pick."""
-        return cls(pick, *resolve_pick(pick), single_pass_kernel(pick))
+        return cls(pick, *resolve_pick(pick))
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +81,9 @@ class CheckedCall:
                 return plan
         kernel_count = welch_kernels.change_count
         entry = choose_reusable(self.job, self.request)
-        plan = CallPlan.from_pick(entry.pick)
+        plan = CallPlan(
+            entry.pick, *resolve_pick(entry.pick), single_pass_kernel(entry.pick)
+        )
         self._last = entry, kernel_count, plan
         return plan
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rlxweb.compiler.plan import Plan, PlanStep
+from rlxweb.compiler.plan import Plan
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import DeviceLost, SessionClosed
 from rlxweb.core.limits import Limits
@@ -71,7 +71,6 @@ from rlxweb.engines.webgpu.warm_up import PipelineWarmUp
 from rlxweb.gpu.coroutine_runner import can_wait
 from rlxweb.gpu.port_protocol import BufferCopy, BufferRange, GpuPort
 from rlxweb.ir.dtype import PACKED_DTYPES, DType
-from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.ops.kernel_variant import KernelVariant
 
@@ -417,13 +416,6 @@ class WebGpuEngine(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs
     ) -> tuple[str, ...]:
         return self.kernel_selector.applicable_variants(op, inputs, out, attrs)
-
-    def chosen_variant(self, graph: Graph, step: PlanStep) -> str:
-        node = graph.node(step.nodes[0])
-        kernel = None
-        if node.type.numel:
-            kernel = self.kernel_selector.select_for_step(graph, step)
-        return "" if kernel is None or kernel.variant == node.op else kernel.variant
 
     def candidate_variants(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs

@@ -4,7 +4,7 @@ outputs lie.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -126,6 +126,7 @@ class WebGpuProgram(Program):
     nbytes: int = 0
     params_nbytes: int = 0
     params: ParamBuffers = field(default_factory=ParamBuffers)
+    kernel_variants: Mapping[int, str] = field(default_factory=dict)
     lock: AsyncLock = field(default_factory=AsyncLock)
     is_closed: bool = False
 

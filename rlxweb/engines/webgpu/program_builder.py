@@ -86,6 +86,7 @@ class WebGpuProgramBuilder:
     buffer_sizes: dict[int, int] = field(default_factory=dict)
     scratch_handles: list[int] = field(default_factory=list)
     scratch_bytes: list[int] = field(default_factory=list)
+    kernel_variants: dict[int, str] = field(default_factory=dict)
     pending_launches: list[_PendingLaunch] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     commands_by_step: dict[int, list[Command]] = field(
@@ -221,6 +222,8 @@ class WebGpuProgramBuilder:
         kernel = self.kernel_selector.select_for_step(graph, step)
         if kernel is None:
             raise Unsupported(str(node), "no kernel of this op fits the device")
+        if kernel.variant != node.op:
+            self.kernel_variants[node.id] = kernel.variant
         name = f"table of {step.label}"
         tables = [self._upload(table, name) for table in kernel.kernel_plan.tables]
         sizes = [buffer.numel * 4 for buffer in kernel.kernel_plan.scratch]
@@ -353,6 +356,7 @@ class WebGpuProgramBuilder:
         return WebGpuProgram(
             plan=self.plan,
             engine=self.engine,
+            kernel_variants=self.kernel_variants,
             commands=(*self.commands, *layout.copy_commands(readback_handle)),
             bindings=self._make_bindings(sources),
             step_commands=tuple(

@@ -15,9 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 import rlxweb as rlx
-from rlxweb.batch.settings import Settings
+from rlxweb.batch.settings import Settings, group_spec
 from rlxweb.cli.options import declared_options
 from rlxweb.core.argument_validation import NAMES_ELSEWHERE
+from rlxweb.core.errors import UsageError
 from rlxweb.core.function_options import (
     FROM_SIGNATURE,
     Option,
@@ -120,8 +121,9 @@ def test_every_declared_option_is_a_setting_of_a_run() -> None:
     settings = Settings()
     assert set(declared) | {"segment_s", "epochs"} == set(settings.as_json())
     for name in declared:
-        changed = settings.with_changes(**{name: "changed"})
-        assert getattr(changed, name) == changed.as_json()[name] == "changed", name
+        value = "propagate" if name == "nan" else "changed"
+        changed = settings.with_changes(**{name: value})
+        assert getattr(changed, name) == changed.as_json()[name] == value, name
         assert changed != settings
     with pytest.raises(TypeError, match=r"Settings\(\).*'sfreq'; did you mean 'fs'\?"):
         Settings(sfreq=100.0)
@@ -136,6 +138,24 @@ def test_a_run_over_recordings_computes_every_option() -> None:
     by_name = {"fmin", "fmax", "device", "adapter", "precision", "nan"}
     estimate = {field.name for field in fields(WelchRequest)}
     assert set(options_of(welch_peaks)) <= estimate | set(PeakSearch._fields) | by_name
+
+
+def test_none_leaves_an_option_out() -> None:
+    """None is the default, whatever that is; wrong values are refused, not rounded."""
+    assert Settings(**dict.fromkeys(options_of(welch_peaks))) == Settings()
+    assert Settings(nan=None).nan == "raise"
+    assert Settings(device=None).requested_device == "auto"
+    assert hash(Settings(k=3)) == hash(Settings(k=3)) != hash(Settings(k=4))
+    with pytest.raises(UsageError, match="nan is 'rasie'"):
+        Settings(nan="rasie")
+    group = rlx.io.Recording.from_array(X[None], 100.0).groups[0]
+    window = np.hanning(64)
+    spec = group_spec(Settings(window=window, nperseg=64), group, 64)
+    np.testing.assert_array_equal(spec.window_array, window)
+    assert Settings(nperseg=64.0).nperseg_for(group) == 64
+    for wrong in (64.5, "64", True):
+        with pytest.raises(UsageError, match="nperseg"):
+            Settings(nperseg=wrong).nperseg_for(group)
 
 
 @pytest.mark.parametrize(("elsewhere", "here"), sorted(NAMES_ELSEWHERE.items()))

@@ -26,6 +26,7 @@ from rlxweb.core.errors import (
     SessionClosed,
 )
 from rlxweb.core.limits import Limits, tiny_limits
+from rlxweb.cost.calibration_record import AutotuneResult
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import BufferCopy
@@ -334,3 +335,22 @@ def test_a_software_gpu_of_a_browser_gets_no_workgroup_memory() -> None:
     assert not any(
         "var<workgroup>" in p.source for p in browser_port.pipelines.values()
     )
+
+
+def test_explain_names_what_was_compiled_not_what_would_be() -> None:
+    """Measurements that come later change no program, and no explanation of it."""
+    engine = fake_port_engine()
+    graph = Graph("dense")
+    graph.set_outputs([graph.input("x", (512, 512)) @ graph.param("w", (512, 512))])
+    plan = compile_graph(graph, engine.target)
+    program = run_blocking(engine.prepare(plan))
+    (name,) = program.kernel_variants.values()
+    table = engine.kernel_selector.kernels.id
+    ways = (("matmul", 1.0), (name, 9.0))
+    engine.apply_autotuning((AutotuneResult("matmul", (512, 512), ways, (), table),))
+    later = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
+    assert not later.kernel_variants
+    assert list(program.kernel_variants.values()) == [name]
+    assert f" by '{name}'" in plan.describe(program.kernel_variants)
+    assert " by '" not in plan.describe(later.kernel_variants)
+    run_blocking(engine.close())

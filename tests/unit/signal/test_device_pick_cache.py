@@ -113,5 +113,7 @@ def test_an_entry_in_hand_ends_with_what_it_was_made_in(
     other = cache.add("b", pick)
     assert not entry.use()
     assert other.use()
-    cache.clear()
+    newer = cache.add("b", pick)
     assert not other.use()
+    cache.clear()
+    assert not newer.use()
