@@ -17,6 +17,7 @@ from rlxweb.cost.decision import Decision
 from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.results.ran import Stage
+from rlxweb.signal.welch_peaks_result import power_quantity
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class GroupResult:
         none.
         """
         squared = f"{unit.replace('uV', 'µV')}²" if unit else ""
-        if self.preset == "rlx":
+        if power_quantity(self.spec, self.fs) != "density":
             return squared
         return f"{squared}/Hz" if squared else "1/Hz"
 

@@ -86,17 +86,18 @@ class Settings:
         **options: Any,
     ) -> None:
         check_option_names("Settings", options, {**_WELCH_OPTIONS, **_READ_OPTIONS})
-        given = {name: value for name, value in options.items() if value is not None}
+        values = {name: value for name, value in options.items() if value is not None}
         welch, reading = (
-            {n: given.get(n, option.initial_value) for n, option in declared.items()}
+            {n: values.get(n, option.initial_value) for n, option in declared.items()}
             for declared in (_WELCH_OPTIONS, _READ_OPTIONS)
         )
         check_choice("nan", welch["nan"], _WELCH_OPTIONS["nan"].choices, "Settings")
         has_whole_epochs = epochs is not None and segment_s is None
         if welch["nperseg"] is None and not has_whole_epochs:
             welch["nperseg"] = DEFAULT_NPERSEG
-        values = segment_s, epochs, storage or StorageAccess(), spectra, welch, reading
-        for setting, value in zip(fields(self), values, strict=True):
+        storage = storage or StorageAccess()
+        field_values = segment_s, epochs, storage, spectra, welch, reading
+        for setting, value in zip(fields(self), field_values, strict=True):
             object.__setattr__(self, setting.name, value)
 
     def __getattr__(self, name: str) -> Any:

@@ -37,6 +37,7 @@ from rlxweb.cli.recording_paths import resolve_recordings
 from rlxweb.cli.remote_storage_option import STORAGE_OPTION
 from rlxweb.cli.welch_plot import check_plot, picture_format
 from rlxweb.core.errors import NotFinite, RlxError, UsageError
+from rlxweb.core.function_options import options_of
 from rlxweb.core.message_text import Advice
 from rlxweb.io import Group, check_finite, open_recording, write_json
 from rlxweb.io.storage_options import StorageAccess
@@ -88,7 +89,8 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
     callback=parse_frequency_range,
     help="Frequency band of the output bins, in Hz (0.5:45).",
 )
-@options.declared_options(welch_peaks, "k", "preset", "window")
+@options.value_option("--k", click.IntRange(1), options_of(welch_peaks)["k"].help)
+@options.declared_options(welch_peaks, "preset", "window")
 @options.value_option(
     "--error",
     click.FloatRange(0, 1, min_open=True, max_open=True),

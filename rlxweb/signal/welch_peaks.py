@@ -98,7 +98,7 @@ Mode = Literal["bins", "peaks"]
     nperseg=Option("Samples per segment [256, or a whole epoch]."),
     noverlap=Option("Samples of overlap between segments; default: from the preset."),
     nsegments=Option("Average only the first N segments."),
-    k=Option("Number of peaks [16, or all bins if there are fewer].", is_positive=True),
+    k=Option("Number of peaks [16, or all bins if there are fewer]."),
     fmin=Option("Lowest frequency to use, in Hz."),
     fmax=Option("Highest frequency to use, in Hz."),
     preset=Option(

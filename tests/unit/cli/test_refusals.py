@@ -51,7 +51,7 @@ EXPLAIN = {
     "--batch -3": "-3 is not in the range",
     "--batch 1.5": "'1.5' is not a valid integer",
     "--n-fft 0": "0 is not in the range",
-    "--k 0": "0 is not in the range",
+    "--k 0": "k is 0; must be 1 to 129, the number of bins",
     "--segments 0": "0 is not in the range",
     "--min-segments 0": "0 is not in the range",
     f"--n-fft {10**12}": f"{10**12} is not in the range",

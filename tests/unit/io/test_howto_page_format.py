@@ -18,14 +18,18 @@ from rlxweb.errors import RecordingError
 rng = np.random.default_rng(2)
 x = rng.integers(-900, 900, (2, 5000)).astype("<i2")
 with open("night.raw16", "wb") as file:
-    file.write(b"# fs=250 channels=Fz,Cz\\n" + x.T.tobytes() + b"\\0")
+    file.write(b"RAW16 fs=250 channels=Fz,Cz\\n" + x.T.tobytes() + b"\\0")
+import warnings
+
+warnings.simplefilter("ignore")
 with rlx.io.open_recording("night.raw16", channels=["Cz"]) as recording:
+    assert "last 1 bytes" in recording.warnings[0], recording.warnings
     (group,) = recording.groups
     assert (recording.format, group.fs, group.n_samples) == ("RAW16", 250.0, 5000)
     assert [channel.name for channel in group.channels] == ["Cz"]
     np.testing.assert_array_equal(group.read(100, 4000), x[1:, 100:4000])
 with open("bad.raw16", "wb") as file:
-    file.write(b"# fs=250 names=Fz\\n")
+    file.write(b"RAW16 fs=250 names=Fz\\n")
 try:
     rlx.io.open_recording("bad.raw16")
 except RecordingError as error:
@@ -55,5 +59,5 @@ def test_a_reader_and_a_row_make_a_format(tmp_path: Path) -> None:
     result = run_python("-c", PROGRAM, cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert result.code == 0, result.err
     refusal, *description = result.out.splitlines()
-    assert "'bad.raw16': the first line cannot be read; expected '# fs=" in refusal
+    assert "'bad.raw16': the first line cannot be read; expected 'RAW16 fs=" in refusal
     assert any("RAW16" in line for line in description)
