@@ -37,9 +37,8 @@ def cache_folder() -> Path | None:
     configured = cache_dir()
     if configured is not None:
         return Path(configured)
-    if (
-        sys.platform == "emscripten"
-    ):  # or every call would search for platformdirs in vain
+    # Without this, every call in a tab would search for platformdirs in vain.
+    if sys.platform == "emscripten":
         return None
     try:
         from platformdirs import user_cache_dir

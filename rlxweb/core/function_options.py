@@ -38,7 +38,7 @@ class Option:
     is_positive : bool
         True for a number that must be above 0.
     below : float, optional
-        Bound of a number from 0 on, which it must not reach.
+        Exclusive upper bound of a number; its lower bound is 0.
     is_list : bool
         True for an option that may be repeated; without any it is ().
     flags : tuple of str

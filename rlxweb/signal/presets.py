@@ -26,9 +26,29 @@ def spec_from_preset(
 ) -> WelchSpec:
     """Return the Welch spec of a named preset; explicit arguments override the preset.
 
-    n_samples  length of a row, or None for a stream of unknown length
-    arguments  the other fields of a WelchRequest: fs, noverlap, window, detrend …
-    Errors     UsageError, DTypeError as `WelchRequest.spec`.
+    Parameters
+    ----------
+    preset : str
+        "rlx", "scipy" or "mne".
+    n_samples : int or None
+        Length of a row in samples; None for a stream of unknown length.
+    nperseg : int or None, default 256
+        Length of a segment in samples. None takes the length of the window, or 256,
+        or that of a shorter row.
+    dtype : DTypeLike, default float64
+        Type of the samples.
+    **arguments
+        Other fields of `WelchRequest`: fs (Hz), noverlap (samples), window, detrend …
+
+    Returns
+    -------
+    WelchSpec
+        Checked parameters of the estimate.
+
+    Raises
+    ------
+    UsageError, DTypeError
+        As `WelchRequest.spec` raises them.
     """
     request = WelchRequest(preset=preset, nperseg=nperseg, **arguments)
     return request.spec(n_samples, dtype)

@@ -19,6 +19,7 @@ from rlxweb.ops.matmul.cpu.epilogue import EpilogueCall, has_epilogue
 from rlxweb.ops.matmul.cpu.native import matmul_kernels
 from tests.engines_under_test import Array
 from tests.ops.kernel_cases.matmul import EPILOGUE_SHAPES, gelu_after
+from tests.unit.ops.float32_products import random_floats
 
 pytestmark = pytest.mark.requires_fast
 
@@ -31,10 +32,6 @@ def compile_every_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     cpu_native_matmul._cached_tiling.cache_clear()
     yield
     cpu_native_matmul._cached_tiling.cache_clear()
-
-
-def random_floats(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.standard_normal(shape).astype(np.float32)
 
 
 class PreparedCpuGraph:

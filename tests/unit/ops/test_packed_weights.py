@@ -16,7 +16,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops.matmul.cpu.epilogue import MatmulCall
 from rlxweb.ops.matmul.cpu.packed_weights import PANEL_CACHE
-from tests.engines_under_test import Array
+from tests.unit.ops.float32_products import check_close, random_floats
 
 pytestmark = pytest.mark.requires_fast
 
@@ -24,14 +24,6 @@ pytestmark = pytest.mark.requires_fast
 @pytest.fixture(autouse=True)
 def wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_FAST", "wait")
-
-
-def random_floats(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.standard_normal(shape).astype(np.float32)
-
-
-def check_close(got: Array, want: Array, terms: int) -> None:
-    assert float(np.abs(got - want).max()) < 1e-5 * max(1, terms) ** 0.5
 
 
 class PreparedCpuGraph:
