@@ -336,9 +336,11 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
 
     def with_variant(self, variant: str) -> ArrayEngine:
         variants = self.kernels.with_name(variant)
-        if not variants:
+        if variant and not variants:
             raise unknown_variant_error(self, variant)
         engine = copy(self)
+        # Cached programs and the verdicts on custom ops belong to one set of kernels.
+        vars(engine).pop("_caches", None)
         engine.kernels = KernelTable(variants)
         return engine
 

@@ -1,7 +1,7 @@
 """Profile of a run: the time of each step, compared with the roofline.
 
-Times are the engine's (`run_timed`), work is the plan's (`plan_work`), the roof is
-the calibration's. Here they meet, as a table, as data, and as a trace.
+Times are the engine's (`run_timed`), work is the plan's (`plan_workload`), the
+roof is the calibration's. Here they meet, as a table, as data, and as a trace.
 """
 
 from __future__ import annotations

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlxweb.core.errors import Unsupported
 from rlxweb.engines import cupy_kernel_variants
 from rlxweb.engines.array import ArrayEngine, array_target
 from rlxweb.engines.cupy_kernel_variants import block_sizes, block_threads
 from rlxweb.engines.cupy_kernels import cuda_source
+from rlxweb.engines.engine_caches import engine_caches
 from rlxweb.engines.protocol import EngineIdentity
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
@@ -152,6 +154,19 @@ def test_memory_of_frames_is_bounded() -> None:
         256,
         256,
     ]
+
+
+def test_an_engine_with_one_variant_has_separate_caches() -> None:
+    """Programs are not shared between engines with other kernels; "" is no variant."""
+    engine = numpy_engine_with_variants(*CUPY_VARIANTS)
+    caches = engine_caches(engine)
+    for name in (CUPY_VARIANTS[0].name, ""):
+        other = engine.with_variant(name)
+        assert {variant.name for variant in other.kernels.variants} <= {name}
+        assert engine_caches(other) is not caches
+    assert engine_caches(engine) is caches
+    with pytest.raises(Unsupported, match="no such"):
+        engine.with_variant("no such")
 
 
 def test_gates_leave_unsuited_cases_to_the_reference() -> None:
