@@ -568,7 +568,7 @@ def test_drawn_cases_agree(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("name", ["matmul", "topk"])
+@pytest.mark.parametrize("name", KERNELS_OF_DRAWN_CASES)
 @hypothesis.settings(max_examples=12)
 @hypothesis.given(st.data())
 def test_drawn_cases_agree_on_an_adapter(name: str, data: st.DataObject) -> None:

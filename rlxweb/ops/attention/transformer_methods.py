@@ -1,4 +1,4 @@
-"""Builder methods for parts of language models: rotary embedding, gated units, LoRA and
+"""Graph methods for parts of language models: rotary embedding, gated units, LoRA and
 grouped products.
 
 Positions, heads and tables are brought into the form that the ops take. Nothing is

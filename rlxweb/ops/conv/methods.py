@@ -1,4 +1,4 @@
-"""Builder methods for convolutions, under PyTorch's names and arguments.
+"""Graph methods for convolutions, under PyTorch's names and arguments.
 
 Whoever needs other paddings at the two ends of an axis, ONNX's say, calls the op
 itself: `apply("conv", x, weight, pads=(…))`. Nothing is computed here.

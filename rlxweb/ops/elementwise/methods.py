@@ -1,4 +1,4 @@
-"""Builder methods for elementwise functions that are put together of several ops.
+"""Graph methods for elementwise functions that are put together of several ops.
 
 Those of one op come from its record (`op_methods.py`). Numbers and arrays stand beside
 tensors as in arithmetic.

@@ -1,4 +1,4 @@
-"""Builder methods for transforms and spectra.
+"""Graph methods for transforms and spectra.
 
 Complex values are real tensors in block layout: the last axis holds N real parts, then
 N imaginary parts. Norm names are NumPy's (`backward` divides the inverse by N); `none`

@@ -1,4 +1,4 @@
-"""Builder methods for padding, tiling, rolling, gathering and scattering.
+"""Graph methods for padding, tiling, rolling, gathering, scattering and running sums.
 
 They have the names of NumPy and PyTorch; where the two differ the docstring says whose
 meaning a name has. Nothing is computed here.

@@ -1,4 +1,4 @@
-"""Builder methods that move values: slices, new and dropped axes, splits, repetitions.
+"""Graph methods that move values: slices, new and dropped axes, splits, repetitions.
 
 They have the names of NumPy and PyTorch; where the two differ the docstring says whose
 meaning a name has. Most are views or a few ops of `rlxweb.ops`. Nothing is computed

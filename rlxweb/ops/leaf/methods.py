@@ -1,4 +1,4 @@
-"""Builder methods that create tensors: constants, sequences, triangles and one-hot
+"""Graph methods that create tensors: constants, sequences, triangles and one-hot
 rows.
 
 They have the names of NumPy and PyTorch. What repeats is a view of one number, and what

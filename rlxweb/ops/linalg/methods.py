@@ -1,4 +1,4 @@
-"""Builder methods of numpy.linalg: linear systems, inverses, determinants,
+"""Graph methods of numpy.linalg: linear systems, inverses, determinants,
 factorizations.
 
 Batches are broadcast and vectors made columns, which the ops leave to others. Nothing

@@ -1,4 +1,4 @@
-"""Builder methods for products of vectors, matrices and tensors, by NumPy's names.
+"""Graph methods for products of vectors, matrices and tensors, by NumPy's names.
 
 All of them are the op `matmul`, or products and sums where that is less; vectors are
 rows or columns as NumPy has them. Nothing is computed here.

@@ -1,4 +1,4 @@
-"""Builder methods for softmax and for normalizations, over `layer_norm` and
+"""Graph methods for softmax and for normalizations, over `layer_norm` and
 `rms_norm`.
 
 Lines of several axes are laid out as one; those of images, groups and channels too, and

@@ -1,4 +1,4 @@
-"""Builder methods for pools, and for windows scattered back into images.
+"""Graph methods for pools, and for windows scattered back into images.
 
 They have PyTorch's names and arguments. Fold and max_unpool are scatters into zeros.
 Nothing is computed here.

@@ -1,4 +1,4 @@
-"""Builder methods for quantised numbers, under ONNX's names.
+"""Graph methods for quantised numbers, under ONNX's names.
 
 What a type or a zero says of how large products can be is noted here, once, so that
 every engine knows how many of them it may sum in f32. Nothing is computed.

@@ -1,4 +1,4 @@
-"""Builder methods for packed weights of a few bits each.
+"""Graph methods for packed weights of a few bits each.
 
 How they lie is in `rlxweb.core.quantized_weights`. Nothing is computed here.
 """

@@ -1,4 +1,4 @@
-"""Builder methods for sequences: recurrent networks, selective scan and causal
+"""Graph methods for sequences: recurrent networks, selective scan and causal
 convolution.
 
 Weights stand as in ONNX: [directions, gates · H, …], gates in the order i o f c of an

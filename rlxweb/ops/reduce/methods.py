@@ -1,4 +1,4 @@
-"""Builder methods for reductions over axes, p-norms and argmax, under NumPy's and
+"""Graph methods for reductions over axes, p-norms and argmax, under NumPy's and
 PyTorch's names.
 
 Some add the op of their name; others are put together of sums, extremes and functions

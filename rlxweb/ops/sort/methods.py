@@ -1,4 +1,4 @@
-"""Builder methods for sorting, searching, selecting by condition and running products.
+"""Graph methods for sorting, searching and selecting by condition.
 
 They have the names of NumPy and PyTorch; where the two differ the docstring says whose
 meaning a name has. Nothing is computed here.

@@ -1,4 +1,4 @@
-"""Builder methods for object detection: non-maximum suppression and ROI align.
+"""Graph methods for object detection: non-maximum suppression and ROI align.
 
 They have torchvision's names. Nothing is computed here.
 """

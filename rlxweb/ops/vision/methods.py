@@ -1,4 +1,4 @@
-"""Builder methods that resize, warp and sample images, with PyTorch's arguments.
+"""Graph methods that resize, warp and sample images, with PyTorch's arguments.
 
 Other places and roundings, ONNX's say, are attributes of the op: `apply("resize", …)`,
 once for each axis. Nothing is computed here.
