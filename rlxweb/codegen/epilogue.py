@@ -73,8 +73,8 @@ def _epilogue_operand(dtype: DType, layout: Layout) -> EpilogueOperand | None:
     ]
     if not any(s for _, s in nontrivial_axes):
         return EpilogueOperand("one", dtype, 1)
-    row_length, dense_layout = layout.shape[-1], Layout(layout.shape, layout.strides)
-    if dense_layout.is_dense:
+    row_length = layout.shape[-1]
+    if layout.without_offset.is_dense:
         return EpilogueOperand("same", dtype, numel(layout.shape))
     *outer, (size, stride) = nontrivial_axes
     if size == row_length and stride == 1 and not any(s for _, s in outer):

@@ -16,6 +16,7 @@ from rlxweb.cost.decision import Decision
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
+from rlxweb.ir.lowering import Epilogue
 from rlxweb.ir.op import TensorType
 
 
@@ -68,6 +69,8 @@ class PlanStep:
     `reads` are the graph nodes that `inputs` hold, in a region (views differ there) and
     along lines, whose elements all layouts are spread over; of
     a kernel with elementwise nodes after it, those that only these read, held last.
+
+    epilogue  those elementwise nodes of a kernel, as its target wrote them
     """
 
     kind: StepKind
@@ -76,6 +79,7 @@ class PlanStep:
     output: int
     label: str
     reads: tuple[int, ...] = ()
+    epilogue: Epilogue | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rlxweb.compiler.plan import PlanOperand, PlanStep, StepKind
 from rlxweb.compiler.row_reduction_fusion import (
@@ -65,8 +65,7 @@ class StepSchedule:
         does.
         """
         layout = operand.layout
-        layout_at_zero = Layout(layout.shape, layout.strides)
-        if layout_at_zero.is_dense and layout.offset % ALIGN_ELEMENTS == 0:
+        if layout.without_offset.is_dense and layout.offset % ALIGN_ELEMENTS == 0:
             return operand
         if operand not in self.copies:
             value = len(self.graph) + len(self.copies)
@@ -101,25 +100,26 @@ class StepSchedule:
         ]
         ids = (kernel.id, *region.nodes)
         epilogue_layouts = [
-            (i, replace(operand.layout, offset=0))
+            (i, operand.layout.without_offset)
             for i, operand in zip(other_reads, epilogue_operands, strict=True)
         ]
-        accepts_epilogue = self.target.finishes
         is_aligned = all(
             operand.layout.offset % ALIGN_ELEMENTS == 0 for operand in epilogue_operands
         )
-        if accepts_epilogue is None or not is_aligned:
+        if self.target.epilogue is None or not is_aligned:
             return False
         kernel_operands = self._kernel_operands(kernel)
-        if not accepts_epilogue(
-            self.graph, ids, [o.layout for o in kernel_operands], epilogue_layouts
-        ):
+        kernel_layouts = [operand.layout for operand in kernel_operands]
+        epilogue = self.target.epilogue(
+            self.graph, ids, kernel_layouts, epilogue_layouts
+        )
+        if epilogue is None:
             return False
         self.types[node.id] = node.type
         label = _step_label([self.graph.node(i) for i in ids])
         reads = (*kernel_operands, *epilogue_operands)
         self.steps.append(
-            PlanStep("kernel", ids, reads, node.id, label, tuple(other_reads))
+            PlanStep("kernel", ids, reads, node.id, label, tuple(other_reads), epilogue)
         )
         self.operands[node.id] = PlanOperand(node.id, Layout.dense(shape))
         return True
@@ -328,7 +328,7 @@ def schedule_graph(graph: Graph, target: Target, fuse: bool) -> StepSchedule:
     )
     reductions = RowReductionPlan.from_steps(graph, row_reductions)
     regions_by_node = elementwise_regions(graph, target, fuse, reductions)
-    has_epilogues = fuse and target.finishes is not None
+    has_epilogues = fuse and target.epilogue is not None
     epilogue_kernels = (
         _epilogue_kernels(graph, regions_by_node, reductions) if has_epilogues else {}
     )

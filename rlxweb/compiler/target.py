@@ -12,13 +12,15 @@ from rlxweb.cost.fusion_gate import IoFusionGate
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
+from rlxweb.ir.lowering import Epilogue
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 
 T = TypeVar("T")
 TargetRule = Callable[[Op, Types, TensorType, Attrs], T]
 """Rule that answers about one node from (op, input types, output type, attrs)."""
 EpilogueRule = Callable[
-    [Graph, Sequence[int], Sequence[Layout], Sequence[tuple[int, Layout]]], bool
+    [Graph, Sequence[int], Sequence[Layout], Sequence[tuple[int, Layout]]],
+    Epilogue | None,
 ]
 
 
@@ -39,9 +41,9 @@ class Target:
     refusal       why `native` said no, where a limit of the device is the reason
     launches      kernels a native op starts
     extra_bytes   bytes that a native op's kernels move besides its operands and result
-    finishes      (graph, a kernel's node and the elementwise ones after it, the layouts
-                  of its operands, what else these read and through which layouts) → may
-                  be one step
+    epilogue      (graph, a kernel's node and the elementwise ones after it, the layouts
+                  of its operands, what else these read and through which layouts) →
+                  the epilogue by which they are one step; None where they cannot be
     line_length   elements of the longest line that reductions and what is elementwise
                   around them may go along in one step; 0: there are no such steps
     gate          what a fusion must gain there; None fuses whatever has a kernel
@@ -60,7 +62,7 @@ class Target:
     refusal: TargetRule[RlxError | None] = lambda op, inputs, out, attrs: None
     launches: TargetRule[int] = lambda op, inputs, out, attrs: 1
     extra_bytes: TargetRule[int] = lambda op, inputs, out, attrs: 0
-    finishes: EpilogueRule | None = None
+    epilogue: EpilogueRule | None = None
     line_length: int = 0
     gate: IoFusionGate | None = None
     limits: Limits | None = None

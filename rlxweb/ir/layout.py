@@ -42,15 +42,14 @@ class Layout:
         """True when the elements lie in row-major order from offset 0."""
         if self.offset:
             return False
-        dense_strides = row_major_strides(self.shape)
-        if self.strides == dense_strides or numel(self.shape) == 0:
-            return True
-        return all(
-            dim == 1 or stride == dense_stride
-            for dim, stride, dense_stride in zip(
-                self.shape, self.strides, dense_strides, strict=True
-            )
-        )
+        dense_stride = 1
+        for dim, stride in zip(
+            reversed(self.shape), reversed(self.strides), strict=True
+        ):
+            if stride != dense_stride and dim != 1:
+                return numel(self.shape) == 0
+            dense_stride *= dim
+        return True
 
     @property
     def is_transposed(self) -> bool:
@@ -59,6 +58,11 @@ class Layout:
         if last < 1 or self.is_dense:
             return False
         return self.transpose((*range(last - 1), last, last - 1)).is_dense
+
+    @property
+    def without_offset(self) -> Layout:
+        """The same layout from offset 0."""
+        return Layout(self.shape, self.strides) if self.offset else self
 
     def transpose(self, perm: Sequence[int]) -> Layout:
         return Layout(

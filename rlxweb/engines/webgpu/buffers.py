@@ -35,8 +35,12 @@ def free_handles(port: GpuPort, handles: list[int]) -> None:
         port.destroy(handles.pop())
 
 
-def checked_buffer_bytes(nbytes: int, limits: Limits, purpose: str) -> int:
-    """Return the size of a buffer for that many bytes. Errors  LimitExceeded."""
+def checked_buffer_bytes(nbytes: int, limits: Limits, purpose: object) -> int:
+    """Return the size of a buffer for that many bytes.
+
+    purpose  what the buffer is for; its text stands in the error
+    Errors   LimitExceeded
+    """
     nbytes = max(16, -(-nbytes // 4) * 4)
     if nbytes > limits.max_buffer_size:
         raise LimitExceeded(

@@ -158,7 +158,7 @@ class WebGpuEngine(
             refusal=self.kernel_selector.exceeded_limit,
             launches=self.kernel_selector.launch_count,
             extra_bytes=self.kernel_selector.extra_bytes,
-            finishes=self.kernel_selector.can_fuse_epilogue,
+            epilogue=self.kernel_selector.epilogue,
             line_length=self.kernel_selector.line_length,
             gate=assumed_fusion_gate(),
             max_operands=self.limits.max_storage_buffers_per_shader_stage,

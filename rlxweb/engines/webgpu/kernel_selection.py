@@ -173,15 +173,10 @@ class KernelSelector:
 
     def select_for_step(self, graph: Graph, step: PlanStep) -> SelectedKernel | None:
         """Return the launches of a kernel step, with its epilogue."""
-        node, epilogue = graph.node(step.nodes[0]), None
-        layouts = [replace(operand.layout, offset=0) for operand in step.inputs]
-        operand_layouts = layouts[: len(node.inputs)]
-        epilogue_layouts = layouts[len(node.inputs) :]
-        if len(step.nodes) > 1:
-            reads = list(zip(step.reads, epilogue_layouts, strict=True))
-            epilogue = build_epilogue(graph, step.nodes, reads)
+        node = graph.node(step.nodes[0])
+        layouts = [operand.layout for operand in step.inputs[: len(node.inputs)]]
         return self.select_kernel(
-            *_selection_arguments(graph, node, operand_layouts), epilogue
+            *_selection_arguments(graph, node, layouts), step.epilogue
         )
 
     def launch_count(self, op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> int:
@@ -248,22 +243,24 @@ class KernelSelector:
         """Return the variants of an op that this hardware supports."""
         return self.kernels.for_op(op, self.hardware.features)
 
-    def can_fuse_epilogue(
+    def epilogue(
         self,
         graph: Graph,
         ids: Sequence[int],
         layouts: Sequence[Layout],
         reads: Sequence[tuple[int, Layout]],
-    ) -> bool:
-        """Return True if the compiler may make a kernel and its epilogue one step."""
+    ) -> Epilogue | None:
+        """Return the epilogue by which the nodes after a kernel become one step with
+        it; None if they cannot.
+
+        The arguments are described at `Target.epilogue`.
+        """
         epilogue = build_epilogue(graph, ids, reads)
         if epilogue is None:
-            return False
-        node = graph.node(ids[0])
-        return (
-            self.select_kernel(*_selection_arguments(graph, node, layouts), epilogue)
-            is not None
-        )
+            return None
+        arguments = _selection_arguments(graph, graph.node(ids[0]), layouts)
+        has_kernel = self.select_kernel(*arguments, epilogue) is not None
+        return epilogue if has_kernel else None
 
     @property
     def line_length(self) -> int:
@@ -471,13 +468,10 @@ def _selection_arguments(
     operands' layouts unless they are dense.
     """
     op, inputs, out, attrs = node_signature(graph, node)
-    is_transposed = tuple(replace(layout, offset=0).is_transposed for layout in layouts)
-    return (
-        op,
-        inputs,
-        out,
-        {**attrs, TRANSPOSED_ATTR: is_transposed} if any(is_transposed) else attrs,
-    )
+    is_transposed = tuple([o.without_offset.is_transposed for o in layouts])
+    if any(is_transposed):
+        attrs = {**attrs, TRANSPOSED_ATTR: is_transposed}
+    return op, inputs, out, attrs
 
 
 def _ref_dtype(

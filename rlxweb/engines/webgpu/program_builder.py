@@ -95,15 +95,15 @@ class WebGpuProgramBuilder:
     fault_handle: int | None = None
 
     def _create_buffer(
-        self, nbytes: int, usage: BufferUsage, purpose: str, *, is_fed: bool = False
+        self, nbytes: int, usage: BufferUsage, purpose: object, *, is_fed: bool = False
     ) -> int:
-        """Create a buffer and note its size."""
+        """Create a buffer and note its size; `purpose` is named in an error."""
         nbytes = checked_buffer_bytes(nbytes, self.limits, purpose)
         handle = self.port.create_buffer(nbytes, usage, is_host_written=is_fed)
         self.buffer_sizes[handle] = nbytes
         return handle
 
-    def _upload(self, array: Array, purpose: str) -> int:
+    def _upload(self, array: Array, purpose: object) -> int:
         """Create a buffer that holds an array."""
         stored = as_stored(array)
         handle = self._create_buffer(stored.nbytes, "storage", purpose)
@@ -119,20 +119,20 @@ class WebGpuProgramBuilder:
         for node in self.plan.graph.nodes():
             if node.op == "input":
                 size = stored_bytes(node.type)
-                handle = self._create_buffer(size, "storage", str(node), is_fed=True)
+                handle = self._create_buffer(size, "storage", node, is_fed=True)
                 self.input_handles[node.name] = self.value_handles[node.id] = handle
             elif node.op == "param":
                 self.value_handles[node.id] = self._param_buffer(node)
             elif node.op == "constant" and node.id in used_ids:
                 array = node.attrs["value"].array
-                self.value_handles[node.id] = self._upload(array, str(node))
+                self.value_handles[node.id] = self._upload(array, node)
 
     def _param_buffer(self, node: Node) -> int:
         """Return the buffer of a param, shared with other programs or new."""
         params = self.params
         handle = params.handles.get(node.name)
         if handle is None:
-            handle = self._create_buffer(stored_bytes(node.type), "storage", str(node))
+            handle = self._create_buffer(stored_bytes(node.type), "storage", node)
             params.handles[node.name] = handle
             params.buffer_sizes[handle] = self.buffer_sizes[handle]
             params.owned_handles.append(handle)
