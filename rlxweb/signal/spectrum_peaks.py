@@ -8,7 +8,7 @@ What the command line, `welch_peaks` and any stream ask; the searches themselves
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isnan, nan
+from math import inf, isnan, nan
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,33 +112,23 @@ class PeakSearch(NamedTuple):
         Those that are not above the floor are left out, as local maxima that a row has
         not: bin -1, NaN Hz, NaN power, behind the others.
         """
-        if floor is None or not len(bins):
-            return to_peaks(bins, power, hz)
-        # A floor may lie beyond float32, which NumPy would warn of.
-        if _min_value(power[:, -1]) > floor.max_value:
-            return to_peaks(bins, power, hz)
-        is_peak = power > floor.values_at(np.arange(len(bins))[:, None], bins)
-        order = np.argsort(~is_peak, axis=1, kind="stable")
-        is_peak = np.take_along_axis(is_peak, order, axis=1)
-        bins = np.where(is_peak, np.take_along_axis(bins, order, axis=1), -1)
-        power = np.where(is_peak, np.take_along_axis(power, order, axis=1), np.nan)
-        return PeaksOfPower(
-            bins=bins,
-            hz=np.where(is_peak, hz[bins], np.nan),
-            power=power,
-            count=np.count_nonzero(is_peak, axis=1).astype(np.int64),
-            prominence=None,
-        )
+        peaks = to_peaks(bins, power, hz)
+        # Mostly the weakest bin of all rows is above every floor: nothing to look up.
+        # A floor may lie beyond float32, which NumPy would warn of: numbers of Python.
+        if floor is not None and not _min_value(power[:, -1]) > floor.max_value:
+            values = floor.values_at(np.arange(len(bins))[:, None], bins)
+            peaks = peaks.select(power > values)
+        return peaks
 
 
 def _min_value(values: NDArray[Any]) -> float:
-    """Return the smallest value, NaN if one is NaN; a few values are compared in pure
-    Python, which is faster.
+    """Return the smallest value, NaN if one is NaN, infinity if there is none; a few
+    values are compared in pure Python, which is faster.
     """
     if len(values) > _MAX_SMALL_COUNT:
         return float(np.minimum.reduce(values))
     numbers = values.tolist()
-    return nan if isnan(sum(numbers)) else float(min(numbers))
+    return nan if isnan(sum(numbers)) else float(min(numbers, default=inf))
 
 
 def check_mode(context: str, mode: str) -> None:

@@ -32,7 +32,7 @@ from rlxweb.signal.exported_welch_estimate import ExportedWelchEstimate, Output
 from rlxweb.signal.row_preparation import energy_limits
 from rlxweb.signal.welch_peaks import welch_peaks
 from rlxweb.signal.welch_peaks_arguments import validate_k
-from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
+from rlxweb.signal.welch_request import DETREND_FROM_PRESET, SCALINGS, WelchRequest
 from rlxweb.signal.welch_test_vectors import build_test_vectors
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ _WELCH_PEAKS = options_of(welch_peaks)
     detrend=_WELCH_PEAKS["detrend"],
     scaling=Option(
         "Scaling of the power; default: from the preset.",
-        choices=("density", "spectrum", "none"),
+        choices=SCALINGS,
     ),
 )
 def export_welch(

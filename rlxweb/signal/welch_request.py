@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
 import numpy as np
 
@@ -54,6 +54,9 @@ class WelchPreset(NamedTuple):
     detrend: Detrend | None
     scaling: str
 
+
+SCALINGS: Final = ("density", "spectrum", "none")
+"""Scalings of the power that an estimate has; |X|² as it is with "none"."""
 
 # For one sample per segment half of it is no hop at all, so the hop is at least 1.
 PRESETS: Final = {
@@ -131,8 +134,8 @@ def _resolve_request(
     """Validate the arguments, apply the preset and return the Welch spec."""
     preset = PRESETS[check_choice("preset", request.preset, PRESETS, _CONTEXT)]
     scaling = preset.scaling if request.scaling is None else request.scaling
-    check_choice("scaling", scaling, ("density", "spectrum", "none"), _CONTEXT)
-    check_choice("average", request.average, ("mean", "median"), _CONTEXT)
+    check_choice("scaling", scaling, SCALINGS, _CONTEXT)
+    check_choice("average", request.average, get_args(Average), _CONTEXT)
     average: Average = "median" if request.average == "median" else "mean"
     sample_kind = sample_dtype(dtype)
     fs = _validate_rate(request.fs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.ops.welch.cpu import strongest_bins as peak_search
-from rlxweb.ops.welch.cpu.strongest_bins import strongest_bins
+from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower, strongest_bins
 from tests.numpy_welch_peaks_reference import rank_bins
 
 
@@ -105,3 +107,26 @@ def test_wrong_power_is_refused() -> None:
         strongest_bins(np.zeros(9), 1)
     with pytest.raises(DTypeError, match="expected a floating-point dtype"):
         strongest_bins(np.zeros((2, 9), np.uint8), 1)
+
+
+def test_selected_peaks_move_to_the_front() -> None:
+    peaks = PeaksOfPower(
+        bins=np.array([[4, 2, 7], [1, 5, -1]]),
+        hz=np.array([[4.5, 2.0, 7.0], [1.0, 5.0, np.nan]]),
+        power=np.array([[9, 8, 7], [6, 5, np.nan]], np.float32),
+        count=np.array([3, 2]),
+        prominence=np.array([[1, 5, 3], [2, 4, np.nan]], np.float32),
+    )
+    selected = peaks.select(peaks.prominence >= 3)
+    nan = np.nan
+    np.testing.assert_array_equal(selected.bins, [[2, 7, -1], [5, -1, -1]])
+    np.testing.assert_array_equal(selected.hz, [[2, 7, nan], [5, nan, nan]])
+    np.testing.assert_array_equal(selected.power, [[8, 7, nan], [5, nan, nan]])
+    np.testing.assert_array_equal(selected.prominence, [[5, 3, nan], [4, nan, nan]])
+    np.testing.assert_array_equal(selected.count, [2, 1])
+    assert selected.power.dtype == selected.prominence.dtype == np.float32
+    assert selected.bins.dtype == selected.count.dtype == np.int64
+    without = dataclasses.replace(peaks, prominence=None).select(peaks.power > 100)
+    assert without.prominence is None
+    assert without.bins.max() == -1
+    assert not without.count.any()

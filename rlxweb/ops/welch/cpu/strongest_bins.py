@@ -44,6 +44,27 @@ class PeaksOfPower:
     count: NDArray[np.int64]
     prominence: NDArray[Any] | None
 
+    def select(self, is_selected: NDArray[np.bool_]) -> PeaksOfPower:
+        """Return the selected ones of the peaks (B, k), in their order; the places of
+        the others are empty, behind them.
+        """
+        order = np.argsort(~is_selected, axis=1, kind="stable")
+        is_filled = np.take_along_axis(is_selected, order, axis=1)
+
+        def reorder(values: NDArray[Any], empty: float) -> NDArray[Any]:
+            reordered = np.take_along_axis(values, order, axis=1)
+            return np.where(is_filled, reordered, empty)
+
+        return PeaksOfPower(
+            bins=reorder(self.bins, -1),
+            hz=reorder(self.hz, np.nan),
+            power=reorder(self.power, np.nan),
+            count=np.count_nonzero(is_filled, axis=1).astype(np.int64),
+            prominence=(
+                None if self.prominence is None else reorder(self.prominence, np.nan)
+            ),
+        )
+
 
 def strongest_bins(
     power: NDArray[Any], k: int, *, threads: int | None = None
