@@ -19,6 +19,7 @@ from rlxweb.engines.capabilities import ImportsDlpack
 from rlxweb.engines.protocol import (
     Array,
     DeviceBuffer,
+    Engine,
     read_only_view,
     require_own_buffer,
 )
@@ -53,6 +54,13 @@ class LibraryDeviceBuffer(DeviceBuffer):
     ) -> None:
         super().__init__(engine, shape, dtype)
         self.value = read_only_view(value) if isinstance(value, np.ndarray) else value
+
+    def is_usable_by(self, engine: Engine) -> bool:
+        # Engines that differ in their kernels alone share the library's arrays.
+        return (
+            isinstance(engine, LibraryArrayEngine)
+            and engine.identity == self.engine.identity
+        )
 
     def part(self, first: int, shape: tuple[int, ...]) -> LibraryDeviceBuffer:
         engine = self.engine

@@ -201,7 +201,8 @@ def _engine_contenders(case_data: CaseData, place: DevicePlace) -> Iterator[Cont
         if variant == default_row.chosen:
             continue
         variant_row = make_row(variant)
-        open_engine = partial(with_variant, engine, variant)
+        is_own = variant in registry
+        open_engine = partial(with_variant, engine, "" if is_own else variant)
         yield Contender(
             variant_row,
             partial(_prepare_run, case_data, place, variant_row, open_engine),
@@ -261,22 +262,26 @@ def _variant_request(graph: Graph) -> tuple[Any, ...] | None:
 
 
 def variant_names(engine: Engine, graph: Graph) -> tuple[str, ...]:
-    """Return the variants of a graph's one op; () for a graph of several."""
+    """Return the variants of a graph's one op, the op's own kernel last, by the op's
+    name; () for a graph of several.
+    """
     request = _variant_request(graph)
     if request is None or not isinstance(engine, HasVariants):
         return ()
-    return engine.variants_for(*request)
+    return (*engine.variants_for(*request), request[0].name)
 
 
 def default_variant(engine: Engine, graph: Graph) -> str:
-    """Return the variant that the engine selects by itself; "" where it does not
-    tell.
+    """Return the variant that the engine selects by itself for a graph's one op; ""
+    where it does not tell.
     """
     request = _variant_request(graph)
-    if request is None or not isinstance(engine, WebGpuEngine):
+    if request is None or not isinstance(engine, HasVariants):
         return ""
-    selected = engine.kernel_selector.select_kernel(*request)
-    return "" if selected is None else selected.variant
+    program = run_blocking(engine.prepare(compile_graph(graph, engine.target)))
+    variants = set(program.kernel_variants.values())
+    run_blocking(program.close())
+    return variants.pop() if variants else request[0].name
 
 
 # --- by hand --------------------------------------------------------------------------

@@ -145,10 +145,15 @@ def test_every_variant_is_timed_alone(tmp_path: Path) -> None:
 
 def test_numpy_can_be_timed(tmp_path: Path) -> None:
     """NumPy can be timed; an engine without transfers has no latencies."""
-    record = run_bench(tmp_path, "cpu", "softmax 8")
+    record = run_bench(tmp_path, "cpu", "row sums 8")
     assert "round_trip_ns" not in record["trips"]["cpu"]
-    assert {row["case"] for row in record["rows"]} == {"softmax"}
-    assert record["rows"][0]["samples"] >= 3
+    assert {row["case"] for row in record["rows"]} == {"row sums"}
+    chosen, *others = record["rows"]
+    assert chosen["chosen"]
+    assert "sum" in {chosen["chosen"], *(row["variant"] for row in others)}
+    for row in record["rows"]:
+        assert row["judged"] == "right", row["why"]
+        assert row["samples"] >= 3
 
 
 @pytest.mark.requires_wgpu

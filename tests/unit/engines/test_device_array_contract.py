@@ -236,6 +236,18 @@ def test_array_of_another_engine_is_refused(engine: Any) -> None:
             run_blocking(verb())
 
 
+@pytest.mark.parametrize("kind", ["cpu", "torch", "fake"])
+def test_engine_of_another_kernel_variant_shares_arrays(kind: str) -> None:
+    """`with_variant` leaves the device as it is, so its arrays are used as they are."""
+    engine: Any = ENGINES[kind]()
+    other = engine.with_variant("")
+    x, w = (run_blocking(engine.put(array)) for array in (X, ONES))
+    program = prepare_graph(other, scaled_graph())
+    run_blocking(program.set_param("w", w))
+    (output,) = run_keeping(other, program, x)
+    np.testing.assert_array_equal(run_blocking(engine.get(output)), X * 2 + 1)
+
+
 def test_threads_share_device_arrays(engine: Any) -> None:
     """Threads share a device array, each with its own results."""
     program, device_array = prepare_with_ones(engine), run_blocking(engine.put(X))
