@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -102,6 +103,14 @@ def check_rejected(result: CommandResult, code: int, *words: str) -> None:
     assert line.startswith("rlxweb: ")
     assert "Traceback" not in line
     assert [word for word in words if word not in line] == [], line
+
+
+def matches(pattern: str, text: str, any_text: str = "…") -> bool:
+    """Return whether a text is as a pattern says, where `any_text` stands for any
+    text.
+    """
+    expression = ".*".join(map(re.escape, pattern.split(any_text)))
+    return re.fullmatch(expression, text.strip("\n"), re.DOTALL) is not None
 
 
 def drop_times(document: Any, *without: str) -> Any:

@@ -19,7 +19,7 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
-from tests.cli_runners import CommandResult, CommandRunner
+from tests.cli_runners import CommandResult, CommandRunner, matches
 from tests.numpy_welch_peaks_reference import reference_welch
 from tests.unit.cli.shared_files import NOTES, RHYTHM, SHORT, WELCH
 
@@ -70,12 +70,6 @@ def close(expected: Callable[[], Any], rtol: float = 1e-9) -> Check:
 
 def band_power(log: bool = False) -> Any:
     return rlx.band_power(RHYTHM, 200, log=log)
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Return whether a text is as a pattern says, where "…" stands for any text."""
-    expression = ".*".join(map(re.escape, pattern.split("…")))
-    return re.fullmatch(expression, text.strip("\n"), re.DOTALL) is not None
 
 
 LOG_RATIOS = "bands rhythm.npy --fs 200 --ratios 'theta/beta, alpha/theta' --log"
