@@ -9,16 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from rlxweb.ir.dtype import as_dtype
+from rlxweb.ir.dtype import DType, as_dtype
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.smoke.case import MAX_SMALL_ELEMENTS
 from tests.engines_under_test import Array, graph_dtypes, reference_outputs
 from tests.ops.op_cases import OpCase
 
-MAX_KEPT_ELEMENTS = 100_000
-"""Elements up to which the right outputs of a case are kept for the next kernel."""
+MAX_CACHED_ELEMENTS = 100_000
+"""Elements up to which the right outputs of a case are cached for the next kernel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ class Trial:
         return next(node for node in self.graph.nodes() if node.op == self.op)
 
     @property
-    def dtypes(self) -> set[Any]:
+    def dtypes(self) -> set[DType]:
         return graph_dtypes(self.graph)
 
     @classmethod
@@ -104,16 +103,12 @@ class KernelCase:
     def numel(self) -> int:
         return sum(int(np.prod(operand.shape)) for operand in self.operands)
 
-    @property
-    def is_small(self) -> bool:
-        return self.numel <= MAX_SMALL_ELEMENTS
-
     def trial(self) -> Trial:
         """Return the case ready to be run."""
-        return self._kept_trial if self.numel <= MAX_KEPT_ELEMENTS else self._make()
+        return self._cached_trial if self.numel <= MAX_CACHED_ELEMENTS else self._make()
 
     @cached_property
-    def _kept_trial(self) -> Trial:
+    def _cached_trial(self) -> Trial:
         return self._make()
 
     def _make(self) -> Trial:
