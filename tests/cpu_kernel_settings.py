@@ -5,7 +5,7 @@ opened, and code for other processors, by threads, or not compiled yet.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -29,13 +29,13 @@ from rlxweb.ops.norm.cpu import native as norm
 from rlxweb.ops.norm.cpu import wasm as wasm_norm
 from rlxweb.ops.recurrent.cpu import native as recurrent
 from rlxweb.ops.reduce.cpu import native as reduce
-from rlxweb.ops.reduce.cpu import numpy as cpu_fast_sums
+from rlxweb.ops.reduce.cpu import numpy as numpy_reduce
 
 WORTHWHILE_SIZES: list[tuple[Any, str, int]] = [
     (norm, "MIN_ELEMENTS", 1),
     (attention, "MIN_ELEMENTS", 1),
     (reduce, "MIN_ELEMENTS", 1),
-    (cpu_fast_sums, "_MIN_ELEMENTS", 1),
+    (numpy_reduce, "_MIN_ELEMENTS", 1),
     (conv, "MIN_WORK", 1),
     (conv, "_MIN_POINTWISE_WORK", 1),
     (conv, "_MANY_CHANNELS", 1 << 20),
@@ -66,7 +66,7 @@ THREADED_SIZES: list[tuple[Any, str, int]] = [
 """Module, constant and value with which threads share whatever they can."""
 
 
-def _narrow_vectors() -> list[str]:
+def _vector_settings() -> list[str]:
     """Return a setting for each width of vectors below that of this processor."""
     try:
         host_nbytes = llvm_compiler.host_cpu().vector_nbytes
@@ -75,7 +75,7 @@ def _narrow_vectors() -> list[str]:
     return [f"{nbytes}-byte vectors" for nbytes in (16, 32) if nbytes < host_nbytes]
 
 
-SETTINGS = ("here", "threads", *_narrow_vectors(), "not compiled")
+SETTINGS = ("here", "threads", *_vector_settings(), "not compiled")
 COMPILED = ("compiled", "windows in cache", "in a native program", "halves in float32")
 """Ends of the names of the kernels that use compiled code."""
 
@@ -90,10 +90,49 @@ def settings_of(kernel: KernelVariant) -> Sequence[str]:
     return SETTINGS if is_compiled(kernel) else SETTINGS[:1]
 
 
-def _drop_compiled_code() -> None:
-    for cache in JIT_CACHES:
-        cache._kernels.clear()
-    matmul._cached_tiling.cache_clear()
+@contextmanager
+def without_compiled_code() -> Iterator[None]:
+    """Compile anew what is used inside, and again what is used afterwards."""
+
+    def drop_compiled_code() -> None:
+        for cache in JIT_CACHES:
+            cache._kernels.clear()
+
+    drop_compiled_code()
+    try:
+        yield
+    finally:
+        drop_compiled_code()
+
+
+@contextmanager
+def narrow_vectors(nbytes: int) -> Iterator[None]:
+    """Compile for a processor like this one whose vectors have so many bytes."""
+    narrowed = replace(llvm_compiler.host_cpu(), vector_nbytes=nbytes)
+    with without_compiled_code(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(llvm_compiler, "host_cpu", lambda: narrowed)
+        yield
+
+
+@contextmanager
+def size_thresholds(*thresholds: tuple[Any, str, int]) -> Iterator[None]:
+    """Set constants that say from which size on a kernel runs, or by threads.
+
+    Tilings and launches of products depend on them, and are cached.
+    """
+
+    def forget_products() -> None:
+        matmul._cached_tiling.cache_clear()
+        matmul._matmul_launch.cache_clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in thresholds:
+            patch.setattr(module, name, value)
+        forget_products()
+        try:
+            yield
+        finally:
+            forget_products()
 
 
 @contextmanager
@@ -109,28 +148,19 @@ def cpu_setting(setting: str) -> Iterator[list[bool]]:
         answers.append(kernel is not None)
         return kernel
 
-    with pytest.MonkeyPatch.context() as patch:
+    threaded_sizes = THREADED_SIZES if setting == "threads" else []
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setenv("RLX_FAST", "background" if setting == "not compiled" else "wait")
         patch.setattr(jit_cache, "COMPILE_AFTER_S", float("inf"))
         patch.setattr(JitCache, "get_kernel", note_answer)
-        for module, name, value in WORTHWHILE_SIZES:
-            patch.setattr(module, name, value)
-        if setting == "threads":
-            for module, name, value in THREADED_SIZES:
-                patch.setattr(module, name, value)
+        stack.enter_context(size_thresholds(*WORTHWHILE_SIZES, *threaded_sizes))
+        if setting == "not compiled":
+            stack.enter_context(without_compiled_code())
         if setting.endswith("vectors"):
-            host = llvm_compiler.host_cpu()
-            narrowed = replace(host, vector_nbytes=int(setting.partition("-")[0]))
-            patch.setattr(llvm_compiler, "host_cpu", lambda: narrowed)
-        matmul._cached_tiling.cache_clear()
-        if setting not in ("here", "threads"):
-            _drop_compiled_code()
-        try:
-            yield answers
-        finally:
-            matmul._cached_tiling.cache_clear()
-            if setting not in ("here", "threads"):
-                _drop_compiled_code()
+            nbytes = int(setting.partition("-")[0])
+            stack.enter_context(narrow_vectors(nbytes))
+        yield answers
 
 
 @contextmanager

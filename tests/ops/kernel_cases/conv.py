@@ -93,6 +93,27 @@ def activated_twice_read(g: Any, x: Any, w: Any, b: Any, **attrs: Any) -> Any:
     return g.relu(conv + b) + conv
 
 
+EPILOGUE_CASES = [
+    kernel_case(
+        "conv",
+        f"{groups} group(s), {why} after it",
+        (2, 24, 20, 21),
+        (groups * 20, 24 // groups, 3, 3),
+        {"residual": (2, groups * 20, 20, 21), "number": (1,)}.get(
+            why, (groups * 20, 1, 1)
+        ),
+        build=build,
+        kernels=IN_CACHE,
+        pads=1,
+        groups=groups,
+    )
+    for groups in (1, 2)
+    for why, build in (
+        ("residual", residual_after),
+        ("number", number_after),
+        ("bias", bias_after),
+    )
+]
 CASES = [
     *(
         kernel_case("conv", why, x, w, kernels=IN_CACHE, **attrs)
@@ -108,27 +129,7 @@ CASES = [
         *((1, 30, 18, 18), (70, 30, 3, 3)),
         kernels="conv, blocks of 64 windows",
     ),
-    *(
-        kernel_case(
-            "conv",
-            f"{groups} group(s), {why} after it",
-            (2, 24, 20, 21),
-            (groups * 20, 24 // groups, 3, 3),
-            {"residual": (2, groups * 20, 20, 21), "number": (1,)}.get(
-                why, (groups * 20, 1, 1)
-            ),
-            build=build,
-            kernels=IN_CACHE,
-            pads=1,
-            groups=groups,
-        )
-        for groups in (1, 2)
-        for why, build in (
-            ("residual", residual_after),
-            ("number", number_after),
-            ("bias", bias_after),
-        )
-    ),
+    *EPILOGUE_CASES,
     *(
         kernel_case(
             "conv",

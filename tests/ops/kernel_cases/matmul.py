@@ -122,6 +122,26 @@ LAYOUTS: dict[str, tuple[Shape, Shape, Callable[[list[Array]], None]]] = {
     ),
 }
 
+EPILOGUE_CASES = [
+    *(
+        kernel_case(
+            "matmul",
+            f"{why} after it, {'a batch' if is_batched else 'one matrix'}",
+            *((3, 40, 70), (3, 70, 90) if is_batched else (70, 90), *shapes),
+            build=gelu_after,
+            kernels=COMPILED,
+        )
+        for why, shapes in EPILOGUE_SHAPES.items()
+        for is_batched in (False, True)
+    ),
+    kernel_case(
+        "matmul",
+        "a choice after it",
+        *((80, 70), (70, 120), Drawn((80, 120), "bool")),
+        build=lambda g, x, y, truth: g.where(truth, x @ y, -1.0),
+        kernels=COMPILED,
+    ),
+]
 CASES = [
     *(
         kernel_case("matmul", why, *shapes, kernels=BLOCKS_64)
@@ -188,24 +208,7 @@ CASES = [
         kernel_case("matmul", why, x, y, edit=edit, kernels=COMPILED)
         for why, (x, y, edit) in LAYOUTS.items()
     ),
-    *(
-        kernel_case(
-            "matmul",
-            f"{why} after it, {'a batch' if is_batched else 'one matrix'}",
-            *((3, 40, 70), (3, 70, 90) if is_batched else (70, 90), *shapes),
-            build=gelu_after,
-            kernels=COMPILED,
-        )
-        for why, shapes in EPILOGUE_SHAPES.items()
-        for is_batched in (False, True)
-    ),
-    kernel_case(
-        "matmul",
-        "a choice after it",
-        *((80, 70), (70, 120), Drawn((80, 120), "bool")),
-        build=lambda g, x, y, truth: g.where(truth, x @ y, -1.0),
-        kernels=COMPILED,
-    ),
+    *EPILOGUE_CASES,
     *(
         kernel_case(
             "matmul",

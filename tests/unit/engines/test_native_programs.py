@@ -20,16 +20,15 @@ from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object
 from rlxweb.codegen.llvm_native_program import product_tiles, program_llvm_ir
 from rlxweb.codegen.native_elementwise import region_kernels
 from rlxweb.codegen.wasm_builder import IN_BROWSER
-from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.engines import cpu_native_program
-from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.cpu_native_program import PlanSegment, native_program_kernels
 from rlxweb.engines.evaluate import evaluate
-from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import Array
+from tests.float32_products import random_floats
 from tests.graphs.random_graph_strategy import graphs
+from tests.prepared_cpu_graph import PreparedCpuGraph
 
 pytestmark = [] if IN_BROWSER else [pytest.mark.requires_fast]
 
@@ -43,47 +42,22 @@ def compile_every_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_native_program, "MIN_STEPS", 0)
 
 
-def random_floats(rng: np.random.Generator, *shape: int) -> Array:
-    return rng.standard_normal(shape).astype(np.float32)
+def plan_segments(prepared: PreparedCpuGraph) -> list[PlanSegment]:
+    """Return the segments of the plan that may be native programs."""
+    parts = getattr(prepared.program.compute, "args", ())
+    return [part for part in parts[-1] if isinstance(part, PlanSegment)]
 
 
-class PreparedCpuGraph:
-    """Graph prepared on the CPU engine, with its params set."""
+def is_one_native_program(prepared: PreparedCpuGraph) -> bool:
+    """Return whether the whole graph is one native program."""
+    parts = prepared.program.compute.args[-1]
+    return len(parts) == 1 and parts[0].program is not None
 
-    def __init__(self, graph: Graph, params: dict[str, Array] | None = None) -> None:
-        self.engine, self.graph = CpuEngine(), graph
-        plan = compile_graph(graph, self.engine.target)
-        self.program = run_blocking(self.engine.prepare(plan))
-        self.params: dict[str, Array] = {}
-        for name, value in (params or {}).items():
-            self.set_param(name, value)
 
-    def set_param(self, name: str, value: Array) -> None:
-        self.params[name] = value
-        run_blocking(self.program.set_param(name, value))
-
-    def run(self, **feeds: Array) -> list[Array]:
-        return run_blocking(self.engine.run(self.program, feeds))
-
-    @property
-    def plan_segments(self) -> list[PlanSegment]:
-        parts = getattr(self.program.compute, "args", ())
-        return [part for part in parts[-1] if isinstance(part, PlanSegment)]
-
-    @property
-    def is_one_native_program(self) -> bool:
-        """Return True if the whole graph is one native program."""
-        parts = self.program.compute.args[-1]
-        return len(parts) == 1 and parts[0].program is not None
-
-    def check_outputs(self, **feeds: Array) -> None:
-        """Compare three runs with NumPy: constant params are packed at the second."""
-        expected = evaluate(self.graph, {**feeds, **self.params}, promote=True)
-        for _ in range(3):
-            for got, want in zip(self.run(**feeds), expected, strict=True):
-                peak = max(1.0, float(np.abs(want).max()))
-                np.testing.assert_allclose(got, want, 2e-5, 2e-6 * peak)
-        assert self.is_one_native_program
+def check_native_program(prepared: PreparedCpuGraph, **feeds: Array) -> None:
+    """Check that one native program gives NumPy's numbers."""
+    prepared.check_outputs(feeds)
+    assert is_one_native_program(prepared)
 
 
 @pytest.mark.requires_fast
@@ -150,9 +124,8 @@ def test_chains_of_data_movement(
     case: tuple[Graph, tuple[int, ...]], seed: int
 ) -> None:
     graph, shape = case
-    PreparedCpuGraph(graph).check_outputs(
-        x=random_floats(np.random.default_rng(seed), *shape)
-    )
+    x = random_floats(np.random.default_rng(seed), *shape)
+    check_native_program(PreparedCpuGraph(graph), x=x)
 
 
 def test_any_graph() -> None:
@@ -168,12 +141,12 @@ def test_any_graph() -> None:
     )
     def check(case: RandomGraph) -> None:
         nonlocal compiled_count
-        prepared_graph = PreparedCpuGraph(case.graph)
+        prepared = PreparedCpuGraph(case.graph)
         for _ in range(2):
-            mismatches = case.output_errors(prepared_graph.run(**case.feeds))
+            mismatches = case.output_errors(prepared.run(**case.feeds))
             assert mismatches == [], f"{mismatches}\n{case}"
         compiled_count += any(
-            segment.program is not None for segment in prepared_graph.plan_segments
+            segment.program is not None for segment in plan_segments(prepared)
         )
 
     check()
@@ -194,32 +167,32 @@ def lstm_step_graph() -> Graph:
 def test_replaced_params_are_used(rng: np.random.Generator) -> None:
     """A param set between two runs is used, and returned where it is an output."""
     w, b = random_floats(rng, 56, 128), random_floats(rng, 128)
-    prepared_graph = PreparedCpuGraph(lstm_step_graph(), {"w": w, "b": b})
+    prepared = PreparedCpuGraph(lstm_step_graph(), {"w": w, "b": b})
     feeds = {"x": random_floats(rng, 1, 24), "h": random_floats(rng, 1, 32)}
-    prepared_graph.check_outputs(**feeds)
+    check_native_program(prepared, **feeds)
     for value in (2 * w, w, np.zeros_like(w)):
-        prepared_graph.set_param("w", value)
-        prepared_graph.check_outputs(**feeds)
-    prepared_graph.set_param("b", random_floats(rng, 128))
-    prepared_graph.check_outputs(**feeds)
+        prepared.set_param("w", value)
+        check_native_program(prepared, **feeds)
+    prepared.set_param("b", random_floats(rng, 128))
+    check_native_program(prepared, **feeds)
 
 
 def test_results_belong_to_the_caller(rng: np.random.Generator) -> None:
     """Writing into a result, or into an input after a run, changes no other run."""
-    prepared_graph = PreparedCpuGraph(
+    prepared = PreparedCpuGraph(
         lstm_step_graph(),
         {"w": random_floats(rng, 56, 128), "b": random_floats(rng, 128)},
     )
     feeds = {"x": random_floats(rng, 1, 24), "h": random_floats(rng, 1, 32)}
-    prepared_graph.check_outputs(**feeds)
-    first = prepared_graph.run(**feeds)
+    check_native_program(prepared, **feeds)
+    first = prepared.run(**feeds)
     copies = [np.array(array) for array in first]
     for array in first:
         array[...] = 7
-    second = prepared_graph.run(**feeds)
+    second = prepared.run(**feeds)
     for got, want in zip(second, copies, strict=True):
         np.testing.assert_array_equal(got, want)
-    prepared_graph.run(x=random_floats(rng, 1, 24), h=random_floats(rng, 1, 32))
+    prepared.run(x=random_floats(rng, 1, 24), h=random_floats(rng, 1, 32))
     for got, want in zip(second, copies, strict=True):
         np.testing.assert_array_equal(got, want)
 
@@ -228,16 +201,16 @@ def test_input_arrays_of_any_layout(rng: np.random.Generator) -> None:
     """Inputs may be transposed, views, reversed or read-only."""
     graph = Graph("any")
     graph.set_outputs([graph.exp(graph.input("x", (5, 7))) * 2.0])
-    prepared_graph, base = PreparedCpuGraph(graph), random_floats(rng, 7, 10)
-    prepared_graph.check_outputs(x=base.T[:5])
-    prepared_graph.check_outputs(x=base[:5, ::-1][:, :7])
+    prepared, base = PreparedCpuGraph(graph), random_floats(rng, 7, 10)
+    check_native_program(prepared, x=base.T[:5])
+    check_native_program(prepared, x=base[:5, ::-1][:, :7])
     read_only = random_floats(rng, 5, 7)
     read_only.flags.writeable = False
-    prepared_graph.check_outputs(x=read_only)
+    check_native_program(prepared, x=read_only)
 
 
 def test_each_thread_has_its_own_arena(rng: np.random.Generator) -> None:
-    prepared_graph = PreparedCpuGraph(
+    prepared = PreparedCpuGraph(
         lstm_step_graph(),
         {"w": random_floats(rng, 56, 128), "b": random_floats(rng, 128)},
     )
@@ -245,14 +218,12 @@ def test_each_thread_has_its_own_arena(rng: np.random.Generator) -> None:
         {"x": random_floats(rng, 1, 24), "h": random_floats(rng, 1, 32)}
         for _ in range(8)
     ]
-    prepared_graph.check_outputs(**inputs[0])
-    want = [prepared_graph.run(**feeds)[0] for feeds in inputs]
+    check_native_program(prepared, **inputs[0])
+    want = [prepared.run(**feeds)[0] for feeds in inputs]
 
     def run_often(index: int) -> None:
         for _ in range(200):
-            np.testing.assert_array_equal(
-                prepared_graph.run(**inputs[index])[0], want[index]
-            )
+            np.testing.assert_array_equal(prepared.run(**inputs[index])[0], want[index])
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(run_often, range(8)))
@@ -264,14 +235,14 @@ def test_nan_and_infinity_are_preserved(rng: np.random.Generator) -> None:
     x, w = graph.input("x", (3, 20)), graph.param("w", (20, 5))
     y = graph.relu(graph.pad(x, [(0, 0), (1, 1)]))
     graph.set_outputs([x @ w, y, graph.sum(x, (1,)), graph.mean(x, (0,))])
-    prepared_graph = PreparedCpuGraph(graph, {"w": random_floats(rng, 20, 5)})
+    prepared = PreparedCpuGraph(graph, {"w": random_floats(rng, 20, 5)})
     feeds = random_floats(rng, 3, 20)
     feeds[0, 3], feeds[1, 4], feeds[2, 5] = np.nan, np.inf, -np.inf
-    expected = evaluate(graph, {"x": feeds, **prepared_graph.params})
+    expected = evaluate(graph, {"x": feeds, **prepared.params})
     for _ in range(2):
-        for got, want in zip(prepared_graph.run(x=feeds), expected, strict=True):
+        for got, want in zip(prepared.run(x=feeds), expected, strict=True):
             np.testing.assert_allclose(got, want, 1e-5, 1e-5)
-    assert prepared_graph.is_one_native_program
+    assert is_one_native_program(prepared)
 
 
 def test_integers_wrap(rng: np.random.Generator) -> None:
@@ -280,13 +251,13 @@ def test_integers_wrap(rng: np.random.Generator) -> None:
     x = graph.input("x", (40,), "i32")
     u = graph.input("u", (3,), "u32")
     graph.set_outputs([graph.flip(x * x + 5, (0,)), u // graph.roll(u, 1, 0)])
-    prepared_graph = PreparedCpuGraph(graph)
+    prepared = PreparedCpuGraph(graph)
     feeds = {
         "x": rng.integers(-(2**31), 2**31, 40).astype(np.int32),
         "u": np.array([5, 2, 3000000000], np.uint32),
     }
     for _ in range(2):
-        outputs = prepared_graph.run(**feeds)
+        outputs = prepared.run(**feeds)
         for got, want in zip(outputs, evaluate(graph, feeds), strict=True):
             np.testing.assert_array_equal(got, want)
 
@@ -299,16 +270,16 @@ def test_steps_run_one_by_one_until_code_is_compiled(
     monkeypatch.setattr(jit_cache, "COMPILE_AFTER_S", 0.0)
     for cache in (native_program_kernels, region_kernels):
         cache._kernels.clear()
-    prepared_graph = PreparedCpuGraph(
+    prepared = PreparedCpuGraph(
         lstm_step_graph(),
         {"w": random_floats(rng, 56, 128), "b": random_floats(rng, 128)},
     )
     feeds = {"x": random_floats(rng, 1, 24), "h": random_floats(rng, 1, 32)}
     for _ in range(3):
-        prepared_graph.run(**feeds)
+        prepared.run(**feeds)
     for cache in (native_program_kernels, region_kernels):
         cache.wait_until_idle(60)
-    prepared_graph.check_outputs(**feeds)
+    check_native_program(prepared, **feeds)
 
 
 @pytest.mark.parametrize("case", ["off", "a power", "large", "float64"])
@@ -322,11 +293,11 @@ def test_graphs_without_native_program(
     graph.set_outputs([y])
     if case == "off":
         monkeypatch.setenv("RLX_FAST", "off")
-    prepared_graph = PreparedCpuGraph(graph)
+    prepared = PreparedCpuGraph(graph)
     feeds = np.full(size, 2.0, x.dtype.numpy)
     want = evaluate(graph, {"x": feeds})[0]
-    np.testing.assert_allclose(prepared_graph.run(x=feeds)[0], want, 1e-6)
-    assert not prepared_graph.plan_segments
+    np.testing.assert_allclose(prepared.run(x=feeds)[0], want, 1e-6)
+    assert not plan_segments(prepared)
 
 
 def test_weights_used_unpacked_are_stored_once(rng: np.random.Generator) -> None:
@@ -334,12 +305,12 @@ def test_weights_used_unpacked_are_stored_once(rng: np.random.Generator) -> None
     graph = Graph("row")
     x, w = graph.input("x", (1, 256)), graph.param("w", (256, 256))
     graph.set_outputs([graph.tanh(x @ w)])
-    prepared_graph = PreparedCpuGraph(graph, {"w": random_floats(rng, 256, 256)})
-    prepared_graph.check_outputs(x=0.1 * random_floats(rng, 1, 256))
-    (segment,) = prepared_graph.plan_segments
+    prepared = PreparedCpuGraph(graph, {"w": random_floats(rng, 256, 256)})
+    check_native_program(prepared, x=0.1 * random_floats(rng, 1, 256))
+    (segment,) = plan_segments(prepared)
     assert segment.program is not None
     retained_nbytes = sum(
         array.nbytes for array in segment.program.builder.retained_arrays
     )
-    param_nbytes = prepared_graph.program.params["w"].nbytes
+    param_nbytes = prepared.program.params["w"].nbytes
     assert retained_nbytes - param_nbytes < 4096

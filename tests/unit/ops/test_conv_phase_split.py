@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object
-from rlxweb.ops.conv.cpu import native_phase_split as cpu_native_conv_phase_split
+from rlxweb.ops.conv.cpu import native_phase_split
 from rlxweb.ops.conv.cpu.llvm_phase_split import VECTOR_STRIDES, phase_split_llvm_ir
 from rlxweb.ops.conv.cpu.native_phase_split import (
     PhaseSplitCall,
@@ -18,13 +18,11 @@ from rlxweb.ops.conv.cpu.native_phase_split import (
 from rlxweb.ops.conv.cpu.phase_split import phase_lengths, split_phases
 from rlxweb.ops.conv.windows import SlidingWindows
 
-pytestmark = pytest.mark.requires_fast
+pytestmark = [
+    pytest.mark.requires_fast,
+    pytest.mark.usefixtures("wait_for_compilation"),
+]
 ThreeInts = tuple[int, int, int]
-
-
-@pytest.fixture(autouse=True)
-def _wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLX_FAST", "wait")
 
 
 @pytest.mark.parametrize("nbytes", [16, 32, 64])
@@ -78,7 +76,7 @@ def test_any_window_geometry(
 
 
 def test_threads_share_the_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_native_conv_phase_split, "_MIN_THREADED_ELEMENTS", 0)
+    monkeypatch.setattr(native_phase_split, "_MIN_THREADED_ELEMENTS", 0)
     windows = SlidingWindows(
         (1, 9, 33), (1, 3, 3), (1, 2, 2), (1, 1, 1), (0, 1, 1), (1, 5, 17)
     )

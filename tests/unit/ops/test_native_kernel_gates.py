@@ -12,18 +12,16 @@ from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ops.conv.cpu import native as conv
 from rlxweb.ops.recurrent.cpu import native as recurrent
-from rlxweb.ops.reduce.cpu import numpy as cpu_fast_sums
+from rlxweb.ops.reduce.cpu import numpy as numpy_reduce
 from rlxweb.ops.reduce.cpu.native import ReductionAxes, reduction_axes
 
-pytestmark = pytest.mark.requires_fast
+pytestmark = [
+    pytest.mark.requires_fast,
+    pytest.mark.usefixtures("wait_for_compilation"),
+]
 
 CONV = registry.get("conv")
 CONV_KERNELS = {kernel.name: kernel for kernel in conv.KERNELS}
-
-
-@pytest.fixture(autouse=True)
-def _wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLX_FAST", "wait")
 
 
 def tensor_type(shape: Shape, dtype: DType = DType.F32) -> TensorType:
@@ -112,7 +110,7 @@ def test_few_or_short_sums_are_left_to_numpy() -> None:
     for shape, axes in (few, short):
         types = (TensorType(shape, DType.F32),)
         attrs = {"axes": axes, "keep_dim": False}
-        assert not cpu_fast_sums.is_supported(types, types[0], attrs)
+        assert not numpy_reduce.is_supported(types, types[0], attrs)
 
 
 def test_nothing_compiled_is_selected_when_compilation_is_off(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,10 +13,9 @@ from rlxweb.codegen.llvm_compiler import LoadedCode, compile_object, host_cpu
 from rlxweb.codegen.native_calls import ParallelNativeFunction
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
-from rlxweb.ops.conv.cpu import native as cpu_native_convolution
 from rlxweb.ops.conv.cpu.llvm import convolution_llvm_ir, convolution_tiles
 from rlxweb.ops.conv.cpu.native import KERNELS, conv_kernels, exported_kernel
-from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
+from rlxweb.ops.matmul.cpu import native as matmul
 from rlxweb.ops.matmul.cpu.llvm import matmul_llvm_ir, matmul_tiles
 from rlxweb.ops.matmul.cpu.native import (
     MatmulKernelKey,
@@ -26,14 +25,13 @@ from rlxweb.ops.matmul.cpu.native import (
     matmul_kernels,
     run_matmul,
 )
-from tests.unit.ops.float32_products import check_close, random_floats
+from tests.cpu_kernel_settings import narrow_vectors
+from tests.float32_products import check_close, random_floats
 
-pytestmark = pytest.mark.requires_fast
-
-
-@pytest.fixture(autouse=True)
-def wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLX_FAST", "wait")
+pytestmark = [
+    pytest.mark.requires_fast,
+    pytest.mark.usefixtures("wait_for_compilation"),
+]
 
 
 @pytest.mark.parametrize("nbytes", [16, 32, 64])
@@ -49,14 +47,8 @@ def test_matmul_compiles_for_every_vector_width(
         y = random_floats(rng, 9, tile.vectors * nbytes // 4 + 1)
         out = np.full((x.shape[0], y.shape[1]), np.nan, np.float32)
         sizes = MatmulSizes(1, *x.shape, y.shape[1], True)
-        tiling = cpu_native_matmul.MatmulTiling(tile, 2, 1, x.shape[0])
-        with pytest.MonkeyPatch.context() as patch:
-            fake_cpu = SimpleNamespace(vector_nbytes=nbytes)
-            patch.setattr(
-                cpu_native_matmul.llvm_compiler,
-                "host_cpu",
-                lambda fake_cpu=fake_cpu: fake_cpu,
-            )
+        tiling = matmul.MatmulTiling(tile, 2, 1, x.shape[0])
+        with narrow_vectors(nbytes):
             run_matmul(
                 ParallelNativeFunction.from_code(code, "product"),
                 sizes,
@@ -96,17 +88,21 @@ def test_products_of_any_sizes(
     check_close(out, x.astype(float) @ y, terms)
 
 
-@pytest.mark.parametrize("case", ["rows", "columns", "float64", "turned", "small"])
-def test_products_left_to_blas(case: str, rng: np.random.Generator) -> None:
-    """Products that are left to BLAS are right too."""
-    rows, columns = (2 if case == "rows" else 200), (8 if case == "columns" else 300)
-    terms = 3 if case == "small" else 900
-    x, y = random_floats(rng, rows, terms), random_floats(rng, terms, columns)
+@pytest.mark.parametrize("case", ["few terms", "few columns", "float64", "transposed"])
+def test_products_left_to_blas(
+    case: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few terms or columns, doubles and transposed matrices are BLAS's to multiply."""
+    compiled = Mock(side_effect=AssertionError("compiled code ran"))
+    monkeypatch.setattr(matmul, "run_matmul", compiled)
+    terms = 3 if case == "few terms" else 900
+    columns = 3 if case == "few columns" else 300
+    x, y = random_floats(rng, 200, terms), random_floats(rng, terms, columns)
     if case == "float64":
         x, y = x.astype(np.float64), y.astype(np.float64)
-    if case == "turned":
+    if case == "transposed":
         y = np.asfortranarray(y)
-    out = np.empty((rows, columns), x.dtype)
+    out = np.empty((200, columns), x.dtype)
     matmul_into(x, y, out)
     check_close(out, x.astype(float) @ y, terms)
 
@@ -130,11 +126,6 @@ def test_every_convolution_tile_of_every_width(
     """Tiles of every width are right, with channels and rows left over."""
     if nbytes > host_cpu().vector_nbytes:
         pytest.skip(f"this processor has no vectors of {nbytes} bytes")
-    host = host_cpu()
-    narrowed = type(host)(host.name, host.features, nbytes, host.llvm_version)
-    monkeypatch.setattr(
-        cpu_native_convolution.llvm_compiler, "host_cpu", lambda: narrowed
-    )
     for tile in convolution_tiles(nbytes):
         kernel = exported_kernel(
             LoadedCode(compile_object(convolution_llvm_ir(tile, nbytes)))
@@ -146,4 +137,5 @@ def test_every_convolution_tile_of_every_width(
             "rlxweb.ops.conv.cpu.llvm.convolution_tiles",
             lambda nbytes, tile=tile: [tile],
         )
-        check_convolution()
+        with narrow_vectors(nbytes):
+            check_convolution()

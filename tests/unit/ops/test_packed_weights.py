@@ -8,31 +8,19 @@ import numpy as np
 import pytest
 
 import rlxweb as rlx
-from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops.matmul.cpu.epilogue import MatmulCall
 from rlxweb.ops.matmul.cpu.packed_weights import PANEL_CACHE
-from tests.unit.ops.float32_products import check_close, random_floats
+from tests.float32_products import check_close, random_floats
+from tests.prepared_cpu_graph import PreparedCpuGraph
 
-pytestmark = pytest.mark.requires_fast
-
-
-@pytest.fixture(autouse=True)
-def wait_for_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLX_FAST", "wait")
-
-
-class PreparedCpuGraph:
-    """Graph prepared on the CPU engine."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.engine = CpuEngine()
-        plan = compile_graph(graph, self.engine.target)
-        self.program = run_blocking(self.engine.prepare(plan))
+pytestmark = [
+    pytest.mark.requires_fast,
+    pytest.mark.usefixtures("wait_for_compilation"),
+]
 
 
 def test_weights_for_few_rows_are_packed(rng: np.random.Generator) -> None:
@@ -42,20 +30,20 @@ def test_weights_for_few_rows_are_packed(rng: np.random.Generator) -> None:
     graph = Graph("weights")
     x, y = graph.input("x", (32, 200)), graph.param("y", (200, 250))
     graph.set_outputs([x @ y])
-    run, feeds = PreparedCpuGraph(graph), {"x": random_floats(rng, 32, 200)}
-    (call,) = (call.function for call in run.program.calls)
+    prepared, feeds = PreparedCpuGraph(graph), {"x": random_floats(rng, 32, 200)}
+    (call,) = (call.function for call in prepared.program.calls)
     assert isinstance(call, MatmulCall)
     assert call.is_weight
     packed = PANEL_CACHE._packed
     before = len(packed)
     for _ in range(3):
         value = random_floats(rng, 200, 250)
-        run_blocking(run.program.set_param("y", value))
+        prepared.set_param("y", value)
         for count in (before, before + 1, before + 1):
-            (got,) = run_blocking(run.engine.run(run.program, feeds))
+            (got,) = prepared.run(**feeds)
             check_close(got, feeds["x"].astype(float) @ value, 200)
             assert len(packed) <= count + 1
-    run_blocking(run.program.close())
+    run_blocking(prepared.program.close())
     gc.collect()
     assert len(packed) == before
 
@@ -75,12 +63,12 @@ def test_transposed_weights_are_packed_once(
     else:
         y, value = graph.param("y", (150, 250)), value.T
     graph.set_outputs([x @ y])
-    run, feeds = PreparedCpuGraph(graph), {"x": random_floats(rng, 200, 150)}
-    run_blocking(run.program.set_param("y", value))
+    prepared, feeds = PreparedCpuGraph(graph), {"x": random_floats(rng, 200, 150)}
+    prepared.set_param("y", value)
     before = len(PANEL_CACHE._packed)
     want = evaluate(graph, {"y": value, **feeds}, promote=True)[0]
     for _ in range(3):
-        (got,) = run_blocking(run.engine.run(run.program, feeds))
+        (got,) = prepared.run(**feeds)
         check_close(got, want, 150)
     assert len(PANEL_CACHE._packed) == before + 1
 
