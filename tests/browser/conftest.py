@@ -11,7 +11,6 @@ from __future__ import annotations
 import http.server
 import io
 import json
-import re
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from tests.browser.page_monitor import FLAGS, START_MS, PageMonitor
 from tests.browser.playground_page import bench, opened_bench
 from tests.built_site_fixture import BuiltSite, QuietHttpServer, built_site
 from tests.conftest import find_browser
+from tests.howto_pages import code_blocks
 
 __all__ = [
     "FLAGS",
@@ -42,7 +42,6 @@ __all__ = [
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
-SITE_PAGES = TESTS.parent / "site" / "pages"
 # What of the tests runs inside the tab: it needs nothing but NumPy.
 TAB_MODULES = (
     "engines_under_test.py",
@@ -120,23 +119,15 @@ class SiteHandler(http.server.SimpleHTTPRequestHandler):
         return None
 
 
-def manual_snippet(page: str = "your-page.md", kind: str = "html") -> bytes:
-    """Return the code block of a manual page that readers are told to copy."""
-    text = (SITE_PAGES / "howto" / page).read_text("utf-8")
-    block = rf"^```{kind}[^\n]*\n(.*?)^```"
-    match = re.search(block, text, re.DOTALL | re.MULTILINE)
-    assert match, f"{page} has no {kind} block"
-    return match[1].encode()
-
-
 @pytest.fixture(scope="session")
 def site_url(built_site: BuiltSite) -> Iterator[str]:
     """Serve the built site and yield its address, with a slash at the end."""
+    page = code_blocks("your-page", "html")[0]
 
     class Served(SiteHandler):
         virtual_files: ClassVar[dict[str, tuple[str, bytes]]] = {
             "/_tests/tests.zip": ("application/zip", tab_modules_zip()),
-            "/snippet.html": ("text/html; charset=utf-8", manual_snippet()),
+            "/snippet.html": ("text/html; charset=utf-8", page.encode()),
         }
 
         def __init__(self, *args: Any) -> None:

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import START_MS, manual_snippet
+from tests.browser.conftest import START_MS
 from tests.browser.foreign_web_servers import host_without_headers
 from tests.built_site_fixture import BuiltSite
 from tests.cli_runners import run_python
 from tests.edf_bdf_recordings import save_recording
+from tests.howto_pages import code_blocks
 
 pytestmark = pytest.mark.requires_browser
-PAGE = "onnx-to-page.md"
+PAGE = "onnx-to-page"
 FS = 22050
 
 
@@ -38,11 +39,12 @@ def test_onnx_model_runs_in_a_page_of_thirty_lines(
     browser: Browser, built_site: BuiltSite, tmp_path: Path
 ) -> None:
     """The manual's program and page find the notes of a chord by a model of ONNX."""
-    html = manual_snippet(PAGE)
-    assert len(html.decode().strip().splitlines()) <= 30
-    output = run_python("-c", manual_snippet(PAGE, "python").decode(), cwd=tmp_path)
+    (html,) = code_blocks(PAGE, "html")
+    program = code_blocks(PAGE, "python")[0]
+    assert len(html.splitlines()) <= 30
+    output = run_python("-c", program, cwd=tmp_path)
     assert output.code == 0, output
-    (tmp_path / "index.html").write_bytes(html)
+    (tmp_path / "index.html").write_text(html, "utf-8")
     os.symlink(built_site.folder / "runtime", tmp_path / "runtime")
     with host_without_headers(replace(built_site, folder=tmp_path)) as url:
         page = browser.new_page()

@@ -6,7 +6,6 @@ report, in Python and on the command line.
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -15,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli_runners import ROOT, CommandResult, run_forked
+from tests.howto_pages import code_blocks
 from tests.packaging.conftest import run_command
 
-PAGE = ROOT / "site" / "pages" / "howto" / "add-an-engine.md"
 LABEL = "node-by-node"
 USE_PUBLIC_API = """
 import sys, warnings, numpy as np, rlxweb as rlx
@@ -66,17 +65,13 @@ else:
 Spawn = Callable[..., CommandResult]
 
 
-def code_blocks(language: str) -> list[str]:
-    """Return the page's code blocks in a language."""
-    text = PAGE.read_text("utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
-
-
 def install_package(folder: Path) -> Path:
     """Install the page's package with pip and return its folder."""
     source, target = folder / "source", folder / "target"
     source.mkdir()
-    (source / "pyproject.toml").write_text(code_blocks("toml")[0], "utf-8")
+    (source / "pyproject.toml").write_text(
+        code_blocks("add-an-engine", "toml")[0], "utf-8"
+    )
     (source / "rlxweb_node_by_node.py").write_text(module_source(), "utf-8")
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
     pip += ["--no-compile", "--no-build-isolation", "--target", str(target)]
@@ -86,7 +81,7 @@ def install_package(folder: Path) -> Path:
 
 def module_source() -> str:
     """Return the page's engine and the end of its module."""
-    programs = code_blocks("python")
+    programs = code_blocks("add-an-engine", "python")
     (last_block,) = (text for text in programs if "\nrow = Row(" in text)
     return f"{programs[0]}\n\n{last_block}"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -30,9 +28,8 @@ from rlxweb.io import open_recording
 from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_peaks import welch_peaks
 from rlxweb.signal.welch_request import WelchRequest
-from tests.cli_runners import ROOT, run_python
+from tests.howto_pages import apply_diff, code_blocks, copy_package, run_copy
 
-PAGE = ROOT / "site" / "pages" / "howto" / "add-an-option.md"
 X = np.random.default_rng(4).standard_normal(512)
 
 
@@ -195,19 +192,9 @@ except SystemExit as end:
 
 def test_the_pages_diff_makes_an_option(tmp_path: Path) -> None:
     """Python, the command line and the record of a run have what the page adds."""
-    shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
-    shutil.copytree(ROOT / "shaders", tmp_path / "shaders")
-    (block,) = re.findall(r"```diff\n(.*?)```", PAGE.read_text("utf-8"), re.S)
-    target = tmp_path / "rlxweb" / "signal" / "welch_peaks.py"
-    source = target.read_text("utf-8")
-    for hunk in block.split("@@\n")[1:]:
-        lines = hunk.splitlines(keepends=True)
-        before = "".join(line[1:] for line in lines if line[0] != "+")
-        assert source.count(before) == 1, before
-        source = source.replace(before, "".join(line[1:] for line in lines))
-    target.write_text(source, "utf-8")
-    result = run_python("-c", PROGRAM, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert result.code == 0, result.err
-    refusal, _, record = result.out.partition("\n")
+    copy_package(tmp_path)
+    (diff,) = code_blocks("add-an-option", "diff")
+    apply_diff(tmp_path, diff)
+    refusal, *record = run_copy(tmp_path, PROGRAM)
     assert refusal == "welch_peaks: nfft is 64; must be at least nperseg, 128"
-    assert json.loads(record)["settings"]["nfft"] == 1024
+    assert json.loads("".join(record))["settings"]["nfft"] == 1024

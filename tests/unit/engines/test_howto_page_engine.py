@@ -7,8 +7,6 @@ anything that the page does not mention.
 from __future__ import annotations
 
 import json
-import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,19 +24,16 @@ from rlxweb.select.calibration import welch_jobs
 from rlxweb.select.calibration.engine_calibration_lookup import measure_now
 from rlxweb.select.calibration.stopwatch import Stopwatch
 from rlxweb.select.device_and_adapter import CPU_PLACE, DevicePlace, available_places
-from tests.cli_runners import ROOT, CommandRunner, run_python
+from tests.cli_runners import CommandRunner
+from tests.howto_pages import apply_diff, code_blocks, copy_package, run_copy
 
-PAGE = Path(__file__).parents[3] / "site" / "pages" / "howto" / "add-an-engine.md"
 MLX_PLACE = DevicePlace(Device.MLX)
 SIGNALS = np.random.default_rng(3).standard_normal((6, 1024)).astype(np.float32)
 
 
-def read_code_block(kind: str, index: int = 0) -> str:
-    """Return a code block of the page; the first Python block is the complete
-    engine.
-    """
-    text = PAGE.read_text("utf-8")
-    return re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)[index]
+def engine_source() -> str:
+    """Return the page's complete engine, its first Python block."""
+    return code_blocks("add-an-engine", "python")[0]
 
 
 @pytest.fixture(params=["alone", "beside others"])
@@ -49,7 +44,7 @@ def engine(
     CPU.
     """
     names: dict[str, Any] = {}
-    exec(compile(read_code_block("python"), str(PAGE), "exec"), names)
+    exec(compile(engine_source(), "add-an-engine.md", "exec"), names)
     page_engine = names["NodeByNode"]()
 
     async def open_page_engine(adapter: str) -> Any:
@@ -173,26 +168,13 @@ def test_unsupported_verb_is_refused(engine: Any) -> None:
         rlx.Session("mlx", limits=tiny_limits())
 
 
-def apply_diff(text: str, diff: str) -> str:
-    """Return the text with every hunk applied; the replaced lines must occur once."""
-    for hunk in diff.split("@@\n")[1:]:
-        lines = hunk.splitlines(keepends=True)
-        old = "".join(line[1:] for line in lines if line[0] in " -")
-        new = "".join(line[1:] for line in lines if line[0] in " +")
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    return text
-
-
 def test_one_file_and_one_registry_row_make_an_engine(tmp_path: Path) -> None:
     """The page's diff, applied to a copy of the package, adds an engine."""
-    # With what was compiled: else Python would compile all of it anew.
-    shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
+    copy_package(tmp_path)
     engines = tmp_path / "rlxweb" / "engines"
-    (engines / "node_by_node.py").write_text(read_code_block("python"), "utf-8")
-    registry = engines / "registry.py"
-    changed = apply_diff(registry.read_text("utf-8"), read_code_block("diff"))
-    registry.write_text(changed, "utf-8")
+    (engines / "node_by_node.py").write_text(engine_source(), "utf-8")
+    (diff,) = code_blocks("add-an-engine", "diff")
+    apply_diff(tmp_path, diff)
     code = (
         "import numpy as np, rlxweb as rlx\n"
         "print(rlx.__file__)\n"
@@ -201,9 +183,7 @@ def test_one_file_and_one_registry_row_make_an_engine(tmp_path: Path) -> None:
         "print(rlx.parse_device('node-by-node').display)\n"
         "print(*rlx.available_devices())\n"
     )
-    result = run_python("-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert result.code == 0, result.err
-    package_file, engine, display, device_line = result.out.splitlines()
+    package_file, engine, display, device_line = run_copy(tmp_path, code)
     assert Path(package_file).is_relative_to(tmp_path)
     assert engine.endswith("node by node")
     assert display == "Node by node"

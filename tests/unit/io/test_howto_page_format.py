@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from pathlib import Path
 
-from tests.cli_runners import ROOT, run_python
+from tests.howto_pages import apply_diff, code_blocks, copy_package, run_copy
 
-PAGE = ROOT / "site" / "pages" / "howto" / "add-a-format.md"
 PROGRAM = """
 import numpy as np
 import rlxweb as rlx
@@ -43,21 +40,11 @@ except SystemExit as end:
 
 def test_a_reader_and_a_row_make_a_format(tmp_path: Path) -> None:
     """The page's code, in a copy of the package, reads, refuses and describes files."""
-    shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
-    shutil.copytree(ROOT / "shaders", tmp_path / "shaders")
-    text = PAGE.read_text("utf-8")
-    (reader,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    (diff,) = re.findall(r"```diff\n.*?@@\n(.*?)```", text, re.S)
+    copy_package(tmp_path)
+    (reader,) = code_blocks("add-a-format", "python")
+    (diff,) = code_blocks("add-a-format", "diff")
     (tmp_path / "rlxweb" / "io" / "raw16_reader.py").write_text(reader, "utf-8")
-    table = tmp_path / "rlxweb" / "io" / "formats.py"
-    lines = diff.splitlines(keepends=True)
-    before = "".join(line[1:] for line in lines if line[0] == " ")
-    source = table.read_text("utf-8")
-    assert source.count(before) == 1
-    after = source.replace(before, "".join(line[1:] for line in lines))
-    table.write_text(after, "utf-8")
-    result = run_python("-c", PROGRAM, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert result.code == 0, result.err
-    refusal, *description = result.out.splitlines()
+    apply_diff(tmp_path, diff)
+    refusal, *description = run_copy(tmp_path, PROGRAM)
     assert "'bad.raw16': the first line cannot be read; expected 'RAW16 fs=" in refusal
     assert any("RAW16" in line for line in description)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.cli_runners import ROOT, run_python
+from tests.howto_pages import code_blocks, copy_package, run_copy
 
-PAGE = ROOT / "site" / "pages" / "howto" / "add-an-op.md"
 PROGRAM = """
 import numpy as np
 import rlxweb as rlx
@@ -54,12 +51,9 @@ print(rlx.ops()["row_dot"].family)
 @pytest.mark.requires_wgpu
 def test_a_record_and_a_shader_make_an_op_with_a_kernel(tmp_path: Path) -> None:
     """Both engines compute it, it has a derivative, and it refuses wrong shapes."""
-    shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
-    shutil.copytree(ROOT / "shaders", tmp_path / "shaders")
-    text = PAGE.read_text("utf-8")
-    blocks = re.findall(r"```(python|wgsl)\n(.*?)```", text, re.S)
-    (record,) = (t for kind, t in blocks if kind == "python" and "row_dot" in t)
-    (shader,) = (t for kind, t in blocks if kind == "wgsl")
+    copy_package(tmp_path)
+    (record,) = (t for t in code_blocks("add-an-op", "python") if "row_dot" in t)
+    (shader,) = code_blocks("add-an-op", "wgsl")
     ops = tmp_path / "rlxweb" / "ops"
     (ops / "reduce" / "row_dot.py").write_text(record, "utf-8")
     (tmp_path / "shaders" / "reduce" / "row_dot.wgsl").write_text(shader, "utf-8")
@@ -68,26 +62,21 @@ def test_a_record_and_a_shader_make_an_op_with_a_kernel(tmp_path: Path) -> None:
     assert row in modules
     modules = modules.replace(row, f'{row}    "reduce.row_dot",\n')
     (ops / "__init__.py").write_text(modules, "utf-8")
-    result = run_python("-c", KERNEL_PROGRAM, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert result.code == 0, result.err
-    refusal, family = result.out.splitlines()
+    refusal, family = run_copy(tmp_path, KERNEL_PROGRAM)
     assert refusal.startswith("row_dot of [3] f32, [4] f32: got [3] and [4]; both must")
     assert family == "reduce"
 
 
 def test_one_record_in_one_file_makes_an_op(tmp_path: Path) -> None:
     """Method, gradient, traced function, listing and random graphs come of it."""
-    shutil.copytree(ROOT / "rlxweb", tmp_path / "rlxweb")
-    shutil.copytree(ROOT / "shaders", tmp_path / "shaders")
+    copy_package(tmp_path)
     (block,) = (
         text
-        for text in re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)
+        for text in code_blocks("add-an-op", "python")
         if "smooth_function_op" in text
     )
     file = tmp_path / "rlxweb" / "ops" / "elementwise" / "unary_math.py"
     file.write_text(f"{file.read_text('utf-8')}\n\n{block}", "utf-8")
-    result = run_python("-c", PROGRAM, cwd=tmp_path, PYTHONPATH=str(tmp_path))
-    assert result.code == 0, result.err
-    package_file, summary = result.out.splitlines()
+    package_file, summary = run_copy(tmp_path, PROGRAM)
     assert Path(package_file).is_relative_to(tmp_path)
     assert summary == ("True elementwise The logarithm of the odds, log(x / (1 - x)).")

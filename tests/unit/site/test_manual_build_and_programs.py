@@ -21,6 +21,7 @@ from rich.console import Console
 from rlxweb.cli.smoke_console_report import print_report
 from rlxweb.smoke.report import ENGINE_WORDS
 from tests.cli_runners import run_forked
+from tests.howto_pages import code_blocks
 from tests.kernel_tables import WGSL_TABLE
 from tests.unit.site.built_manual import (
     PAGES,
@@ -72,7 +73,6 @@ def test_the_variants_page_lists_every_variant() -> None:
 
 def test_the_smoke_examples_match_the_commands_output() -> None:
     """The manual's examples have the header, words and summary of today's output."""
-    page = (PAGES / "howto/smoke-test.md").read_text("utf-8")
     console = Console(file=StringIO(), width=120)
     rows = [made.make_row("samples/exp/0", "wrong"), made.make_row("samples/exp/1")]
     document = made.make_report(
@@ -83,7 +83,7 @@ def test_the_smoke_examples_match_the_commands_output() -> None:
     summary_pattern = re.sub(r"\d+", r"\\d+", table_lines[-1]).replace(
         "engine ", "engines? "
     )
-    examples = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    examples = code_blocks("smoke-test", "text")
     assert len(examples) == 2
     for text in examples:
         first, _, *lines = text.splitlines()
@@ -267,13 +267,10 @@ def test_blocks_that_do_not_run_have_a_reason() -> None:
 
 def test_the_custom_page_example_is_short_and_self_contained() -> None:
     """The custom page has at most 20 lines and needs only the runtime beside it."""
-    text = (PAGES / "howto" / "your-page.md").read_text("utf-8")
-    match = re.search(r"^```html\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    assert match is not None
-    lines = match[1].splitlines()
-    assert len(lines) <= 20
-    assert '"./runtime/rlxweb.mjs"' in match[1]
-    assert "//" not in match[1].replace('"./runtime', "")
+    page = code_blocks("your-page", "html")[0]
+    assert len(page.splitlines()) <= 20
+    assert '"./runtime/rlxweb.mjs"' in page
+    assert "//" not in page.replace('"./runtime', "")
 
 
 def test_no_page_has_inline_scripts_or_styles(manual: BuiltManual) -> None:

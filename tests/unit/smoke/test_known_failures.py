@@ -16,6 +16,7 @@ from rlxweb.smoke.known_failure_files import (
     parse_known_failures,
 )
 from rlxweb.smoke.known_failure_matching import KnownFailure, mark_known_failures
+from tests.howto_pages import code_blocks
 from tests.unit.smoke.report_factory import make_engine, make_report, make_row
 
 ENTRY_TOML = """\
@@ -220,8 +221,7 @@ def test_unreadable_files_are_reported(tmp_path: Path) -> None:
 
 def test_the_example_in_the_manual_is_a_valid_entry() -> None:
     """The manual's example, which people copy, is a valid entry."""
-    path = Path(__file__).resolve().parents[3] / "site/pages/howto/smoke-reports.md"
-    text = path.read_text("utf-8").partition("```toml\n")[2].partition("```")[0]
+    (text,) = code_blocks("smoke-reports", "toml")
     (only,) = parse_known_failures(text, "manual")
     assert (only.versions, only.case) == (">=22.3, <23.1", "variants/*")
 
