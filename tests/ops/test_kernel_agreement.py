@@ -18,14 +18,14 @@ import pytest
 
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.compiler.pipeline import compile_graph
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines import cpu_native_program
 from rlxweb.engines.cpu import CPU_VARIANTS, CpuEngine
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.op import EXACT, TensorType, Tolerance, registry
+from rlxweb.ir.op import EXACT, Tolerance, registry
 from rlxweb.ops.kernel_variant import COPY, KernelVariant, load_kernels
 from rlxweb.smoke.case import checked_ops
 from rlxweb.smoke.case import sample_cases as smoke_samples
@@ -100,13 +100,13 @@ class KernelTrials:
     named    cases that name it: each has to be taken
     others   cases for other kernels of the op that it fits too
     samples  samples of the op that it fits, plain and through views
-    refused  a line for each of `named` that it does not fit
+    refused  cases that name it and that it does not fit
     """
 
     named: list[Trial]
     others: list[Trial]
     samples: list[Trial]
-    refused: list[str]
+    refused: list[Trial]
 
     @classmethod
     def of_kernel(
@@ -133,7 +133,7 @@ class KernelTrials:
             [trial for trial in named if fits(trial)],
             others,
             [trial for trial in sample_trials if fits(trial)],
-            [f"{trial.label}: refused" for trial in named if not fits(trial)],
+            [trial for trial in named if not fits(trial)],
         )
 
 
@@ -169,10 +169,9 @@ def run_on(engine: CpuEngine | WebGpuEngine, trial: Trial) -> list[list[Array]]:
         run_blocking(program.close())
 
 
-def node_types(trial: Trial) -> tuple[tuple[TensorType, ...], TensorType]:
-    """Return the types of the operands and of the result of the op that is tested."""
-    node = trial.node
-    return tuple(trial.graph.node(i).type for i in node.inputs), node.type
+def refusals(trials: Iterable[Trial]) -> list[str]:
+    """Return a line for each case that names a kernel and does not fit it."""
+    return [f"{trial.label}: refused" for trial in trials]
 
 
 # --- the CPU: NumPy, compiled code, native programs, WebAssembly ---------------------
@@ -180,7 +179,7 @@ def node_types(trial: Trial) -> tuple[tuple[TensorType, ...], TensorType]:
 
 def fits_cpu(kernel: KernelVariant, trial: Trial) -> bool:
     """Return whether a kernel may take a case once its gate is about results alone."""
-    inputs, out = node_types(trial)
+    _, inputs, out, attrs = node_signature(trial.graph, trial.node)
     if not out.numel:
         return False
     if kernel in PROGRAM_KERNELS:
@@ -190,7 +189,7 @@ def fits_cpu(kernel: KernelVariant, trial: Trial) -> bool:
     # By what KernelVariant says of gates; those of compiled kernels also refuse types.
     if kernel in NUMPY_VARIANTS:
         return inputs[0].dtype.is_float
-    return kernel.can_run(inputs, out, trial.node.attrs)
+    return kernel.can_run(inputs, out, attrs)
 
 
 def cpu_tolerance(kernel: KernelVariant, trial: Trial) -> Tolerance:
@@ -282,7 +281,7 @@ def test_cpu_kernel_agrees(
                 chosen = [trial for trial in chosen if not trial.is_exclusive]
             chosen = [*sampled(chosen or tried.samples, 12, quick=3)]
         assert chosen, "no case reaches this kernel"
-        failures = [*tried.refused]
+        failures = refusals(tried.refused)
         for trial in chosen:
             failures += cpu_failures(kernel, setting, trial, answers)
             if setting != "not compiled" and trial in tried.named:
@@ -373,7 +372,7 @@ class WgslKernelRunner:
         if trial.op == COPY:
             return True
         selected = self.engine.kernel_selector.select_kernel(
-            registry.get(trial.op), *node_types(trial), trial.node.attrs
+            *node_signature(trial.graph, trial.node)
         )
         return selected is not None and selected.variant == self.kernel.name
 
@@ -402,16 +401,9 @@ def on_adapter(kernel: KernelVariant, request: AdapterRequest) -> WgslKernelRunn
     )
 
 
-def kernel_parameters(kernels: Iterable[KernelVariant]) -> list[object]:
-    """Return kernels as parameters of a test, with the feature that each needs."""
-    return [
-        pytest.param(
-            kernel,
-            id=kernel.name,
-            marks=[pytest.mark.feature(kernel.feature)] if kernel.feature else [],
-        )
-        for kernel in kernels
-    ]
+def feature_marks(kernel: KernelVariant) -> list[pytest.MarkDecorator]:
+    """Return the mark of the feature that a kernel needs, if it needs one."""
+    return [pytest.mark.feature(kernel.feature)] if kernel.feature else []
 
 
 @pytest.mark.slow
@@ -424,7 +416,7 @@ def kernel_parameters(kernels: Iterable[KernelVariant]) -> list[object]:
             kernel,
             id=f"{device}-{kernel.name}",
             marks=[
-                *([pytest.mark.feature(kernel.feature)] if kernel.feature else []),
+                *feature_marks(kernel),
                 *(
                     []
                     if device == "lavapipe" or is_named(kernel)
@@ -461,41 +453,35 @@ def test_wgsl_kernel_agrees(
         more, named = [], named[OTHER_ADAPTERS[device] % (len(named) or 1) :: CASE_STEP]
     assert named or more, "no case reaches this kernel"
     # That a type is missing is for `test_agreement` to say.
-    missing = {dtype.value for dtype in DType} - {
-        dtype.value for dtype in runner.engine.target.array_dtypes
-    }
-    refused = [
-        line
-        for line in tried.refused
-        if not any(f" {name}" in line for name in missing)
-    ]
-    failures = [*refused, *runner.failures(named), *runner.failures(more, False)]
+    dtypes = runner.engine.target.array_dtypes
+    failures = refusals(trial for trial in tried.refused if trial.dtypes <= dtypes)
+    failures += [*runner.failures(named), *runner.failures(more, False)]
     assert not failures, "\n".join(failures)
 
 
-def split_trials(kernel: KernelVariant) -> list[Trial]:
+def split_cases(kernel: KernelVariant) -> list[KernelCase]:
     """Return the cases that are several pieces where a binding holds 64 KiB and a
     grid's side is 13.
     """
     return [
-        case.trial()
+        case
         for case in CASES_BY_OP[kernel.op]
         if case.is_split and has_to_take(case, kernel)
     ]
 
 
-SPLIT_KERNELS = [
-    kernel
-    for kernel in WGSL_TABLE.variants
-    if any(
-        case.is_split and has_to_take(case, kernel) for case in CASES_BY_OP[kernel.op]
-    )
-]
+SPLIT_KERNELS = [kernel for kernel in WGSL_TABLE.variants if split_cases(kernel)]
 
 
 @pytest.mark.slow
 @pytest.mark.requires_wgpu
-@pytest.mark.parametrize("kernel", kernel_parameters(SPLIT_KERNELS))
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        pytest.param(kernel, id=kernel.name, marks=feature_marks(kernel))
+        for kernel in SPLIT_KERNELS
+    ],
+)
 def test_split_kernel_agrees(kernel: KernelVariant) -> None:
     """Tile origins come as uniforms, and memory next to a tile is left unchanged."""
     limits = replace(
@@ -506,7 +492,7 @@ def test_split_kernel_agrees(kernel: KernelVariant) -> None:
         min_storage_buffer_offset_alignment=256,
     )
     runner = on_adapter(kernel, replace(ADAPTERS["lavapipe"], limits=limits))
-    trials = split_trials(kernel)
+    trials = [case.trial() for case in split_cases(kernel)]
     assert all(map(runner.fits, trials))
     failures = runner.failures(trials)
     assert not failures, "\n".join(failures)
@@ -534,12 +520,12 @@ def test_kernels_agree_on_dawn(is_full_tier: bool) -> None:
                 kernel, lambda observed: WebGpuEngine(port, variants=[observed])
             )
             wide_heads = [
-                case.trial()
+                case
                 for case in CASES_BY_OP[kernel.op]
                 if kernel.op == "attention" and "wide heads" in case.why
             ]
-            trials = [*wide_heads, *split_trials(kernel)]
-            trials = trials if is_full_tier else trials[:1]
+            cases = [*wide_heads, *split_cases(kernel)]
+            trials = [case.trial() for case in cases[: None if is_full_tier else 1]]
             assert all(map(runner.fits, trials))
             failures += runner.failures(trials)
     finally:
