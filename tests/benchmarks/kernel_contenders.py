@@ -25,6 +25,7 @@ from rlxweb.core.errors import (
     RlxError,
 )
 from rlxweb.core.fork_safety import cached_property
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.array_library import import_library
 from rlxweb.engines.capabilities import HasVariants, repeat, with_variant
 from rlxweb.engines.pool import pool
@@ -256,9 +257,7 @@ def _variant_request(graph: Graph) -> tuple[Any, ...] | None:
     nodes = [n for n in graph.nodes() if not registry.get(n.op).has_trait("leaf")]
     if len(nodes) != 1:
         return None
-    node = nodes[0]
-    types = tuple(graph.node(i).type for i in node.inputs)
-    return registry.get(node.op), types, node.type, dict(node.attrs)
+    return node_signature(graph, nodes[0])
 
 
 def variant_names(engine: Engine, graph: Graph) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ import pytest
 from rlxweb import Graph
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import tiny_limits
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn
@@ -216,12 +217,7 @@ def graph_ops(graph: Graph) -> set[str]:
 def selected_variants(runner: EngineUnderTest, graph: Graph) -> set[str]:
     """Return the kernel variants that run a graph's nodes."""
     selected_kernels = (
-        runner.engine.kernel_selector.select_kernel(
-            registry.get(node.op),
-            tuple(graph.node(i).type for i in node.inputs),
-            node.type,
-            node.attrs,
-        )
+        runner.engine.kernel_selector.select_kernel(*node_signature(graph, node))
         for node in graph.nodes()
         if not registry.get(node.op).has_trait("leaf")
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.webgpu.pipeline_cache import PipelineCache
 from rlxweb.gpu import wgpu_port
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -39,10 +40,8 @@ def selected_variant(runner: EngineUnderTest, case: OpCase | Trial) -> str:
     decomposed.
     """
     node = case.graph.node(case.graph.outputs[0])
-    inputs = tuple(case.graph.node(i).type for i in node.inputs)
-    op = registry.get(node.op)
     kernel = runner.engine.kernel_selector.select_kernel(
-        op, inputs, node.type, node.attrs
+        *node_signature(case.graph, node)
     )
     return "" if kernel is None else kernel.variant
 
@@ -52,10 +51,9 @@ def selected_variant(runner: EngineUnderTest, case: OpCase | Trial) -> str:
 def test_own_shaders_need_no_checks(
     name: str, monkeypatch: pytest.MonkeyPatch, sampled: Sampler
 ) -> None:
-    """Our shaders are right without the compiler's checks of indices and loops. The
-    text is the same for all adapters: one suffices.
+    """Our shaders are right without the compiler's checks of indices and loops.
 
-    That is the text's, the same for all: it runs on one adapter.
+    Their text is the same for all adapters: one suffices.
     """
     modules, create_module = [], wgpu_port.create_unchecked_module
 
@@ -132,12 +130,8 @@ def test_convolution_accumulates_over_split_weights(adapter: AdapterRequest) -> 
     trial = kernel_case(
         "conv", "weights in pieces", (1, 30, 8, 8), (20, 30, 3, 3)
     ).trial()
-    node = trial.node
     kernel = runner.engine.kernel_selector.select_kernel(
-        registry.get("conv"),
-        tuple(trial.graph.node(i).type for i in node.inputs),
-        node.type,
-        node.attrs,
+        *node_signature(trial.graph, trial.node)
     )
     assert kernel is not None
     assert len(kernel.launches) > 1

@@ -15,7 +15,7 @@ from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.plan_workload import plan_workload
 from rlxweb.compiler.target import Target
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.graph_work import graph_workload, node_items
+from rlxweb.cost.graph_work import graph_workload, node_items, node_signature
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import WorkItem, Workload
@@ -101,7 +101,7 @@ def work_arguments(graph: Graph, name: str) -> tuple[object, ...]:
     attributes.
     """
     (node,) = (n for n in graph.nodes() if n.op == name)
-    return tuple(graph.node(i).type for i in node.inputs), node.type, node.attrs
+    return node_signature(graph, node)[1:]
 
 
 def test_an_op_costs_its_measured_time() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from rlxweb.core.limits import Limits, tiny_limits
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
 from rlxweb.ops.kernel_variant import KernelTable
@@ -49,8 +50,7 @@ def test_every_plan_answers_for_every_sample(limits: Limits) -> None:
         for sample_index, sample in enumerate(op.samples):
             graph: Graph = single_op_graph(op, sample, sample.draw(sample_index))
             node = graph.node(graph.outputs[0])
-            types = tuple(graph.node(i).type for i in node.inputs)
-            plan = variant.build(types, node.type, node.attrs, limits)
+            plan = variant.build(*node_signature(graph, node)[1:], limits)
             assert plan is None or plan.dispatches, (
                 f"{variant.name}: sample {sample_index}"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.ir.op import registry
 from rlxweb.ops.cache_blocking import is_large
 from rlxweb.ops.kernel_variant import KernelVariant
@@ -24,8 +25,7 @@ def enable_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
 def can_run_case(variant: KernelVariant, case: OpCase) -> bool:
     """Return whether the variant's gate accepts a case."""
     node = case.graph.node(case.graph.outputs[0])
-    types = tuple(case.graph.node(i).type for i in node.inputs)
-    return variant.can_run(types, node.type, node.attrs)
+    return variant.can_run(*node_signature(case.graph, node)[1:])
 
 
 def test_variants_have_distinct_names_and_registered_ops() -> None:

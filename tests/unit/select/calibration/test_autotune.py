@@ -24,6 +24,7 @@ from rlxweb.cost.calibration_record import (
     MeasuredPoint,
     nearest_result,
 )
+from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.pool import pool
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
@@ -81,16 +82,10 @@ def chosen_variant(engine: WebGpuEngine, graph: rlx.Graph | None = None) -> str:
     """Name of the variant chosen for the graph's op; for an FFT if no graph is
     given.
     """
-    kernel = engine.kernel_selector.select_kernel(
-        *(kernel_request(graph or single_op_graph("fft")))
-    )
-    return "" if kernel is None else kernel.variant
-
-
-def kernel_request(graph: rlx.Graph) -> Any:
+    graph = graph or single_op_graph("fft")
     node = graph.node(graph.outputs[0])
-    types = tuple(graph.node(i).type for i in node.inputs)
-    return registry.get(node.op), types, node.type, dict(node.attrs)
+    kernel = engine.kernel_selector.select_kernel(*node_signature(graph, node))
+    return "" if kernel is None else kernel.variant
 
 
 def case_op(case: AutotuneCase) -> str:
