@@ -86,7 +86,7 @@ class LavapipeGraph:
         (out,) = self.compiled_with_inputs.run(self.arrays)
         return np.asarray(out)
 
-    def run_resident(self) -> None:
+    def run_on_device(self) -> None:
         self.port.submit(self.commands)
         run_blocking(self.port.read(self.program.readback_handle, 0, 4))
 
@@ -152,7 +152,7 @@ def _make_cell(
     answer.
     """
     entries = [
-        PeerEntry("rlxweb, resident", facts.name, ours.run_resident, True),
+        PeerEntry("rlxweb, resident", facts.name, ours.run_on_device, True),
         PeerEntry("rlxweb, call", facts.name, ours.run_call, True),
     ]
     for (variant, kernels), ms in zip(variants.items(), published, strict=True):
@@ -295,7 +295,7 @@ def _with_unfused(
         cell,
         entries=(
             *cell.entries,
-            PeerEntry(name, facts.name, unfused.run_resident, True),
+            PeerEntry(name, facts.name, unfused.run_on_device, True),
         ),
         goals=(*cell.goals, goal),
         close=close,

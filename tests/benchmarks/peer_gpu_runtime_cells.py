@@ -195,7 +195,7 @@ def _op_cell(name: str, make: Callable[[], RuntimeOpCase]) -> BenchmarkCell:
     arrays, ours, theirs = make()
     prepared = LavapipeGraph(lambda g, **inputs: ours(g, **inputs), arrays)
     entries = [
-        PeerEntry("rlxweb, resident", facts.name, prepared.run_resident, True),
+        PeerEntry("rlxweb, resident", facts.name, prepared.run_on_device, True),
         PeerEntry("rlxweb, call", facts.name, prepared.run_call, True),
     ]
     tiny = load_tinygrad()
@@ -204,7 +204,7 @@ def _op_cell(name: str, make: Callable[[], RuntimeOpCase]) -> BenchmarkCell:
         device_tensors = [tiny.Tensor(array).realize() for array in arrays.values()]
         run = tiny.TinyJit(lambda *inputs: theirs(*inputs).realize())
 
-        def run_resident() -> None:
+        def run_on_device() -> None:
             run(*device_tensors)
             device.synchronize()
 
@@ -213,7 +213,7 @@ def _op_cell(name: str, make: Callable[[], RuntimeOpCase]) -> BenchmarkCell:
             return run(*tensors).numpy()
 
         entries += [
-            PeerEntry("tinygrad, resident", "tinygrad on Dawn", run_resident),
+            PeerEntry("tinygrad, resident", "tinygrad on Dawn", run_on_device),
             PeerEntry("tinygrad, call", "tinygrad on Dawn", run_call),
         ]
     goals = tuple(
@@ -247,7 +247,7 @@ def _fft_cell(name: str, n: int, rows: int) -> BenchmarkCell:
     prepared = LavapipeGraph(lambda g, x: g.fft(x), {"x": planar})
     x = (planar[:, :n] + 1j * planar[:, n:]).astype(np.complex64)
     expected = np.fft.fft(x.astype(np.complex128))
-    entries = [PeerEntry("rlxweb, resident", facts.name, prepared.run_resident, True)]
+    entries = [PeerEntry("rlxweb, resident", facts.name, prepared.run_on_device, True)]
     results: list[Callable[[], np.ndarray]] = []
     vk = load_vkdispatch()
     for title in ("fft", "vkfft") if not isinstance(vk, str) else ():

@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from rlxweb.core.errors import AdapterMissing, DeviceLost, GpuTimeout, RlxError
-from rlxweb.gpu import deadline_waits
-from rlxweb.gpu import wgpu_port as native_port
+from rlxweb.gpu import deadline_waits, wgpu_port
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferCopy, BufferRange, Dispatch
 from rlxweb.gpu.wgpu_port import WgpuPort
@@ -190,7 +189,7 @@ def test_short_map_is_a_lost_device(
     adapter: AdapterRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A map shorter than the request, as wgpu-py reports it, is a loss."""
-    monkeypatch.setattr(native_port, "create_wgpu_ffi", lambda device, waits: None)
+    monkeypatch.setattr(wgpu_port, "create_wgpu_ffi", lambda device, waits: None)
     with open_native_port(adapter) as port:
         handle = port.create_buffer(16, "readback")
         buffer_type = type(port._handle_table.buffers[handle])
@@ -261,7 +260,7 @@ def test_a_wait_past_the_deadline_loses_the_device(
             AdapterMissing, match="it stopped responding earlier in this process"
         ):
             run_blocking(WgpuPort().open(adapter))
-        native_port._hung_adapters().clear()
+        wgpu_port._hung_adapters().clear()
 
 
 HANG_PROGRAM = """

@@ -16,7 +16,7 @@ from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import LimitExceeded, RlxError
 from rlxweb.core.limits import tiny_limits
 from rlxweb.engines.protocol import Array, DeviceBuffer
-from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
+from rlxweb.engines.webgpu import input_bindings
 from rlxweb.engines.webgpu.device_arrays import WebGpuDeviceBuffer
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.input_bindings import BufferPlacement
@@ -310,7 +310,7 @@ def test_device_arrays_are_only_read(
 
     What lies beside them in the same buffer is nothing to a kernel.
     """
-    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(input_bindings, "MIN_BIND_BYTES", 0)
     webgpu_engine = engine(ADAPTERS["lavapipe"]).engine
     supported_cases = [
         c

@@ -19,16 +19,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rlxweb.codegen import jit_cache, llvm_compiler, native_thread_pool
-from rlxweb.codegen import native_elementwise as cpu_native_elementwise
+from rlxweb.codegen import (
+    jit_cache,
+    llvm_compiler,
+    native_elementwise,
+    native_thread_pool,
+)
 from rlxweb.codegen.elementwise_wasm import region_module
 from rlxweb.codegen.llvm_builder import TYPE_NBYTES
 from rlxweb.codegen.wasm_native_program import program_module
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, Unsupported
 from rlxweb.core.limits import Limits
-from rlxweb.engines import cpu_native_program
-from rlxweb.engines import cupy_elementwise as cupy_elementwise_codegen
+from rlxweb.cost.graph_work import node_signature
+from rlxweb.engines import cpu_native_program, cupy_elementwise
 from rlxweb.engines.array import array_target
 from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.cupy_kernels import cuda_source
@@ -38,7 +42,7 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import registry
 from rlxweb.ops.attention.cpu.wasm_codegen import attention_module
-from rlxweb.ops.matmul.cpu import native as cpu_native_matmul
+from rlxweb.ops.matmul.cpu import native as matmul
 from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
 from rlxweb.ops.matmul.cpu.wasm_threaded import threaded_matmul_module
 from rlxweb.ops.norm.cpu.wasm_codegen import softmax_norm_module
@@ -149,8 +153,7 @@ def _variant_kernels() -> KernelTexts:
             node = graph.node(graph.outputs[0])
             if node.op != op.name:
                 continue
-            types = tuple(graph.node(i).type for i in node.inputs)
-            plan = row.build(types, node.type, node.attrs, GPU)
+            plan = row.build(*node_signature(graph, node)[1:], GPU)
             for dispatch in () if plan is None else plan.dispatches:
                 kernels.add(row.name, f"{dispatch.shader}\n{dispatch.source or ''}")
     return kernels
@@ -208,8 +211,8 @@ def _compile_everything() -> Iterator[list[str]]:
     processor, file_name = llvm_compiler.host_cpu, jit_cache.code_file_name
     object_code = llvm_compiler.compile_object
     fixed_cpu = replace(processor(), vector_nbytes=VECTOR_NBYTES)
-    gates = (cpu_native_program, "MIN_STEPS", 0), (cpu_native_matmul, "MIN_WORK", 1)
-    gates += ((cpu_native_elementwise, "MIN_WORK", 1),)
+    gates = (cpu_native_program, "MIN_STEPS", 0), (matmul, "MIN_WORK", 1)
+    gates += ((native_elementwise, "MIN_WORK", 1),)
     previous = [(module, name, getattr(module, name)) for module, name, _ in gates]
 
     def record_text(text: str, *more: str) -> str:
@@ -269,9 +272,7 @@ def cuda_kernels() -> dict[str, KernelTexts]:
                 return None
 
             if step.kind == "region":
-                cupy_elementwise_codegen.build_region_kernel(
-                    plan.graph, step, record_kernel
-                )
+                cupy_elementwise.build_region_kernel(plan.graph, step, record_kernel)
     for kind in ("float", "double"):
         kernels.add(f"lines of {kind}", cuda_source(kind))
     return {"cuda": kernels}
@@ -287,7 +288,7 @@ def wasm_kernels() -> dict[str, KernelTexts]:
             f"attention, {rounding}": attention_module(fused=fused),
             f"products, {rounding}": matmul_module(fused=fused),
             f"shares, {rounding}": threaded_matmul_module(fused=fused),
-            f"tape, {rounding}": program_module(fused=fused),
+            f"native program, {rounding}": program_module(fused=fused),
         }
     target = CpuEngine().target
     for case in case_samples():

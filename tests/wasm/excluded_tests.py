@@ -186,12 +186,12 @@ _UNIT_TESTS = {
 EXCLUDED_TESTS = {f"tests/unit/{name}": reason for name, reason in _UNIT_TESTS.items()}
 """File, test, or test with its parameter → its reason."""
 
-WASM_ONLY_FILES = (
+WASM_KERNEL_FILES = (
     "tests/unit/ops/test_wasm_kernels.py",
     "tests/ops/test_kernel_agreement.py",
     "tests/unit/codegen/test_elementwise_wasm_in_pyodide.py",
 )
-"""Files that test our WebAssembly code, which runs nowhere else."""
+"""Files that run our WebAssembly kernels, which no other Python runs."""
 
 SKIP_REASONS = {
     "adapter|wgpu": "it runs on a WGSL adapter, and wgpu-py is not there",

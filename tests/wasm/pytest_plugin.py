@@ -24,7 +24,7 @@ from tests.wasm.excluded_tests import (
     EXCLUDED_TESTS,
     REASONS,
     SKIP_REASONS,
-    WASM_ONLY_FILES,
+    WASM_KERNEL_FILES,
     ExclusionReason,
 )
 
@@ -108,17 +108,16 @@ def _select_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep every SAMPLE_STEP-th test function, with its first parameters only.
 
     What differs in WebAssembly are pointers of 32 bits, threads and NumPy's version:
-    that shows in several functions of a file, and seldom in one case alone. Of what
-    is tested nowhere else, every function is kept, with one of so many of its cases.
+    that shows in several functions of a file, and seldom in one case alone. Of the
+    files that run our kernels, every function is kept, with one of so many cases.
     """
     first_items: dict[str, pytest.Item] = {}
     for item in items:
         first_items.setdefault(item.nodeid.split("[")[0], item)
     selected = set([*first_items.values()][::SAMPLE_STEP])
-    only_there = [item for item in items if item.nodeid.startswith(WASM_ONLY_FILES)]
-    selected.update(
-        only_there[::SAMPLE_STEP], set(first_items.values()).intersection(only_there)
-    )
+    kernel_items = [item for item in items if item.nodeid.startswith(WASM_KERNEL_FILES)]
+    selected.update(kernel_items[::SAMPLE_STEP])
+    selected.update(set(first_items.values()).intersection(kernel_items))
     config.hook.pytest_deselected(
         items=[item for item in items if item not in selected]
     )

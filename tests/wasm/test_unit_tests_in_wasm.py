@@ -15,7 +15,7 @@ from tests.wasm.excluded_tests import (
     EXCLUDED_FILES,
     EXCLUDED_TESTS,
     REASONS,
-    WASM_ONLY_FILES,
+    WASM_KERNEL_FILES,
 )
 from tests.wasm.pyodide_setup import PyodideRun
 
@@ -59,7 +59,7 @@ def part_arguments(part: str) -> list[str]:
     if part == SAMPLE_PART:
         # To rewrite assertions costs seconds; the other parts explain a failure.
         options = "--sample", "--assert=plain"
-        return [*chain.from_iterable(PARTS.values()), *WASM_ONLY_FILES, *options]
+        return [*chain.from_iterable(PARTS.values()), *WASM_KERNEL_FILES, *options]
     if part in PARTS:
         return list(PARTS[part])
     other_folders = [folder for folders in PARTS.values() for folder in folders]

@@ -67,7 +67,7 @@ def test_all_modules_are_valid() -> None:
     modules = {
         "products": matmul_module(fused=False),
         "lines": softmax_norm_module(),
-        "tape": program_module(fused=False),
+        "native program": program_module(fused=False),
     }
     unsupported = set()
     for case in elementwise_samples():

@@ -22,7 +22,7 @@ from rlxweb.core.errors import (
     SessionClosed,
 )
 from rlxweb.core.limits import Limits
-from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
+from rlxweb.engines.webgpu import input_bindings
 from rlxweb.engines.webgpu.engine import MAX_UNAWAITED_RUNS, WebGpuEngine
 from rlxweb.engines.webgpu.input_bindings import (
     BoundCommands,
@@ -114,13 +114,13 @@ def test_array_is_bound_from_its_second_run() -> None:
 
 def test_large_array_is_bound_at_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large array is bound at its first run; commands of a few sets are cached."""
-    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", X.nbytes)
+    monkeypatch.setattr(input_bindings, "MIN_BIND_BYTES", X.nbytes)
     engine = fake_webgpu_engine()
     program, x, want = prepare_with_ones(engine), run_blocking(engine.put(X)), X
-    for _ in range(3 * webgpu_input_bindings.MAX_CACHED_BINDINGS):
+    for _ in range(3 * input_bindings.MAX_CACHED_BINDINGS):
         (x,), want = run_keeping(engine, program, x), want * 2 + 1
         assert count_input_copies(engine, program) == 0
-    assert len(program.bindings._cache) == webgpu_input_bindings.MAX_CACHED_BINDINGS
+    assert len(program.bindings._cache) == input_bindings.MAX_CACHED_BINDINGS
     np.testing.assert_array_equal(run_blocking(engine.get(x)), want)
     gc.collect()
     run_blocking(engine.run(program, {"x": X}))
@@ -134,7 +134,7 @@ def test_an_array_that_cannot_be_bound_is_copied(
     """An array is copied where its offset is unaligned or a kernel reads past its
     end.
     """
-    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(input_bindings, "MIN_BIND_BYTES", 0)
     engine = fake_webgpu_engine()
     program = prepare_with_ones(engine)
     whole = run_blocking(engine.put(np.tile(X, (20, 1))))
@@ -192,7 +192,7 @@ def test_bound_array_can_be_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bound array may be closed, and is then refused, or dropped, and is then
     freed.
     """
-    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(input_bindings, "MIN_BIND_BYTES", 0)
     engine = fake_webgpu_engine()
     program, port = prepare_with_ones(engine), fake_port(engine)
     before = len(port.live_handles)
@@ -214,7 +214,7 @@ def test_array_may_be_two_inputs_and_an_output(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An array may be bound as two inputs; an output of it is a copy."""
-    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(input_bindings, "MIN_BIND_BYTES", 0)
     graph = Graph("same")
     x, y = graph.input("x", (4, 3)), graph.input("y", (4, 3))
     graph.set_outputs([x, graph.reshape(y, (12,)), x * y])

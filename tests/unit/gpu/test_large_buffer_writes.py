@@ -12,8 +12,7 @@ import pytest
 
 from rlxweb.core.errors import DeviceLost, GpuTimeout
 from rlxweb.gpu import adapter_selection as choice
-from rlxweb.gpu import buffer_mapping, readback, upload_staging
-from rlxweb.gpu import wgpu_port as native_port
+from rlxweb.gpu import buffer_mapping, readback, upload_staging, wgpu_port
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest, BufferCopy, BufferRange
 from rlxweb.gpu.wgpu_port import MAPPED_WRITE_BYTES, WgpuPort
@@ -202,7 +201,7 @@ def test_a_write_to_an_unresponsive_device_times_out(
         port.write(handle, 0, memoryview(random_bytes(4)))
     monkeypatch.undo()
     run_blocking(port.close())
-    native_port._hung_adapters().clear()
+    wgpu_port._hung_adapters().clear()
 
 
 def test_a_device_in_host_memory_is_written_in_place(adapter: AdapterRequest) -> None:

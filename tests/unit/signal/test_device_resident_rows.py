@@ -25,7 +25,7 @@ from rlxweb.core.errors import (
 from rlxweb.core.message_text import Advice
 from rlxweb.cost.calibration_record import MeasuredPoint
 from rlxweb.engines.pool import pool
-from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
+from rlxweb.engines.webgpu import input_bindings
 from rlxweb.gpu.port_protocol import BufferCopy
 from rlxweb.signal import welch_engine
 from tests.run_in_threads import run_in_event_loop
@@ -112,7 +112,7 @@ def test_samples_are_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_batches_are_bound_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of an odd length, in batches, are not copied on the device."""
     monkeypatch.setattr(welch_engine, "MAX_BATCH_BYTES", 4 * 33 * 100)
-    monkeypatch.setattr(webgpu_input_bindings, "MIN_BIND_BYTES", 0)
+    monkeypatch.setattr(input_bindings, "MIN_BIND_BYTES", 0)
     x = np.random.default_rng(1).standard_normal((200, 33)).astype(np.float32)
     device_x = rlx.put(x, "vulkan")
     port: Any = pool.engine("vulkan").port

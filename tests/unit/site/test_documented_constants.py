@@ -14,7 +14,7 @@ from rlxweb.batch.cluster import cluster_clients, task_packing
 from rlxweb.cli.peaks_parquet import MIN_GROUP_ROWS
 from rlxweb.codegen import array_tiles, result_buffer_pool
 from rlxweb.engines import cpu_numpy_elementwise
-from rlxweb.engines.webgpu import input_bindings as webgpu_input_bindings
+from rlxweb.engines.webgpu import input_bindings
 from rlxweb.export import local_server
 from rlxweb.io import chunked_array_reader, http_ranges, npz_reader, read_ahead
 from rlxweb.live import continuous_analysis, latest_update, lsl_source
@@ -91,7 +91,7 @@ DOCUMENTED_CONSTANTS = [
     (
         "howto/keep-data.md",
         "WGSL binds it: from # MiB",
-        webgpu_input_bindings.MIN_BIND_BYTES / MIB,
+        input_bindings.MIN_BIND_BYTES / MIB,
     ),
     (
         "howto/live.md",
