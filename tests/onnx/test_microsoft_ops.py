@@ -10,6 +10,7 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import ModelError, Unsupported
+from tests.float32_products import random_floats
 from tests.onnx.model_factory import make_model, node, value_info
 from tests.onnx.onnx_runtime import run_onnxruntime
 
@@ -19,10 +20,6 @@ ELEMENT_TYPES = {"float32": 1, "int32": 6, "int64": 7, "bool": 9}
 
 INTEGER_OUTPUTS = {"EmbedLayerNormalization": ("y1",)}
 """Outputs that are integers, by op."""
-
-
-def random_floats(rng: np.random.Generator, *shape: int) -> Any:
-    return rng.standard_normal(shape, dtype=np.float32)
 
 
 def int_array(*values: Any, dtype: Any = np.int32) -> Any:

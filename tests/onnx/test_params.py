@@ -12,13 +12,10 @@ from onnx import TensorProto
 
 import rlxweb as rlx
 from rlxweb.core.errors import RlxError
+from tests.float32_products import random_floats
 from tests.onnx.model_factory import initializers, make_model, node, value_info
 from tests.onnx.onnx_backend_cases import load_cases
 from tests.onnx.test_trained_networks import INPUT_SHAPES, network_path, synthetic_image
-
-
-def random_floats(rng: np.random.Generator, *shape: int) -> Any:
-    return rng.normal(size=shape).astype(np.float32)
 
 
 def layers_model(rng: np.random.Generator) -> Any:

@@ -13,16 +13,13 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.errors import ShapeError, Unsupported
+from tests.float32_products import random_floats
 from tests.onnx.model_factory import make_model, node, value_info
 from tests.onnx.onnx_runtime import run_onnxruntime
 
 RNG = np.random.default_rng(11)
 MICROSOFT_DOMAIN = "com.microsoft"
 GPU = pytest.mark.requires_wgpu
-
-
-def random_floats(rng: np.random.Generator, *shape: int) -> Any:
-    return rng.standard_normal(shape, dtype=np.float32)
 
 
 def random_uint8(rng: np.random.Generator, *shape: int) -> Any:
