@@ -81,6 +81,14 @@ class PlanStep:
     reads: tuple[int, ...] = ()
     epilogue: Epilogue | None = None
 
+    def variants(self, kernel_variants: Mapping[int, str]) -> tuple[str, ...]:
+        """Return the kernel variants that run its nodes, each once.
+
+        kernel_variants  by the number of a graph node, the kernel variant that runs it
+        """
+        names = (kernel_variants[i] for i in self.nodes if i in kernel_variants)
+        return tuple(dict.fromkeys(names))
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
@@ -113,19 +121,19 @@ class Plan:
     def describe(self, kernel_variants: Mapping[int, str] | None = None) -> str:
         """Return the plan as text, a line for each step.
 
-        kernel_variants  by the number of a graph node, the kernel variant that runs it
+        kernel_variants  as for `PlanStep.variants`
         """
         names = kernel_variants or {}
         lines = [f"plan of '{self.graph.name}'"]
         for step in self.steps:
             args = ", ".join(f"v{o.value}" for o in step.inputs)
             slot = self.slots.get(step.output)
-            variant = names.get(step.nodes[0], "") if step.nodes else ""
+            variants = ", ".join(f"'{name}'" for name in step.variants(names))
             lines.append(
                 f"  v{step.output} = {step.kind} {step.label}({args})"
                 f" : {self.types[step.output]}"
                 + (f" @{slot}" if slot is not None else "")
-                + (f" by '{variant}'" if variant else "")
+                + (f" by {variants}" if variants else "")
             )
         outputs = ", ".join(f"v{o.value}" for o in self.outputs)
         lines.append(f"  return {outputs}")
