@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from rlxweb.core.device import Device, DeviceLike, is_auto, parse_device
-from rlxweb.core.environment import choice_environment, variable_text
+from rlxweb.core.environment import variable_text
 from rlxweb.core.errors import (
     DeviceError,
     DTypeError,
@@ -44,7 +44,6 @@ from rlxweb.cost.decision import (
 from rlxweb.gpu.coroutine_runner import assume_awaited, can_block
 from rlxweb.gpu.driver_fork_guard import driver_fork_guard
 from rlxweb.select.availability import open_async, probe
-from rlxweb.select.calibration.calibration_store import calibration_store
 from rlxweb.select.calibration.engine_calibration_lookup import (
     UNMEASURED_REASON,
     measure_if_profitable,
@@ -234,7 +233,6 @@ def choose_reusable(job: J, request: PlaceRequest = ANY_PLACE) -> CachedPick:
         place,
         why,
         request.policy,
-        choice_environment(),
         *request.adapters.items(),
     )
 
@@ -366,11 +364,11 @@ def _cached_pick(
     job_key = job.key  # a walk over all nodes of a graph
     if job_key is None:
         return CachedPick(compute_pick())
-    key = (job_key, context, calibration_store.change_count)
+    circumstances = present_circumstances()  # they may change while the pick is made
+    key = (job_key, context, circumstances)
     entry = recent_picks.get(key)
     if entry is not None:
         return entry
-    circumstances = present_circumstances()  # they may change while the pick is made
     return recent_picks.add(key, compute_pick(), circumstances)
 
 

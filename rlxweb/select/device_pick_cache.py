@@ -27,7 +27,7 @@ class CachedPick:
 
     pick: DevicePick[Any]
     uses: int = 0
-    circumstances: object = None
+    circumstances: tuple[object, ...] = ()
 
     def is_current(self) -> bool:
         """Return whether the environment and the measurements are what they were."""
@@ -80,14 +80,14 @@ class PickCache:
         return entry if entry is not None and entry.use() else None
 
     def add(
-        self, key: Hashable, pick: DevicePick[Any], circumstances: object = None
+        self, key: Hashable, pick: DevicePick[Any], circumstances: tuple[object, ...]
     ) -> CachedPick:
         """Cache a pick, evict the oldest ones beyond the capacity, and return its
         entry.
 
-        circumstances  those from before the choice; None: the present ones
+        circumstances  those from before the choice
         """
-        entry = CachedPick(pick, self.uses, circumstances or present_circumstances())
+        entry = CachedPick(pick, self.uses, circumstances)
         with self._lock:
             replaced = self._entries.pop(key, None)  # the newest is the last
             if replaced is not None:

@@ -148,7 +148,7 @@ class GraphJob:
             engine.apply_autotuning(() if record is None else record.races)
         target = engine.target
         target = target if gate is None else replace(target, gate=gate)
-        graph = sample_graph(self.graph) if self.graph.dims else self.graph
+        graph = sample_graph(self.graph)
         plan = compile_graph(graph, target, optimise=self.optimise)
         if self.decisions:
             plan = replace(plan, decisions=(*self.decisions, *plan.decisions))

@@ -175,9 +175,7 @@ class DevicePolicy:
         RLX reads RLX_P_DEVICES here, which its own documentation does not say.
         Nonsense is warned about (EnvironmentWarning) and ignored.
         """
-        if raw_values(variables := policy_variables(prefix)) == (None,) * len(
-            variables
-        ):
+        if set(raw_values(policy_variables(prefix))) == {None}:
             return _DEFAULT_POLICY if cls is DevicePolicy else cls()
         allow = read_variable(f"{prefix}_DEVICES", parse_device_list)
         deny = read_variable(f"{prefix}_DENY_DEVICES", parse_device_list)

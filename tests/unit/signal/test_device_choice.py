@@ -30,7 +30,7 @@ from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.select.calibration.observed_run_corrections import corrections
 from rlxweb.select.chooser import choose_fastest, choose_place
 from rlxweb.select.device_and_adapter import CPU_PLACE
-from rlxweb.select.device_pick_cache import PickCache
+from rlxweb.select.device_pick_cache import PickCache, present_circumstances
 from rlxweb.signal.batch_size_crossover import welch_candidates
 from tests.fake_gpu_port import InjectedFailure
 from tests.run_in_threads import run_concurrently
@@ -358,7 +358,7 @@ def test_row_operation_runs_have_their_own_corrections(
 
 def test_threads_share_the_uses_of_a_cached_pick() -> None:
     cache, pick = PickCache(uses=100), choose_fastest(make_job(), places=[CPU_PLACE])
-    cache.add("a", pick)
+    cache.add("a", pick, present_circumstances())
     hits: list[bool] = []
     run_concurrently(
         [lambda: hits.extend(cache.get("a") is not None for _ in range(60))] * 4

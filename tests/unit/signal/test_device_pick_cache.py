@@ -20,7 +20,7 @@ from rlxweb.select.chooser import (
     choose_place,
 )
 from rlxweb.select.device_and_adapter import CPU_PLACE
-from rlxweb.select.device_pick_cache import PickCache
+from rlxweb.select.device_pick_cache import PickCache, present_circumstances
 from tests.unit.signal.fake_gpu import CPU_AND_GPU, FakeGpu, make_job
 
 
@@ -70,11 +70,11 @@ def test_pick_is_cached_for_a_number_of_uses(two: FakeGpu) -> None:
     """Uses of a cached pick count as work whose device was left open."""
     cache, pick = PickCache(uses=2), choose_fastest(make_job(60), places=CPU_AND_GPU)
     assert cache.get("a") is None
-    cache.add("a", pick)
+    cache.add("a", pick, present_circumstances())
     before = profitability_policy.spent_ns
     assert [has(cache, "a", pick) for _ in range(4)] == [True, True, False, False]
     assert profitability_policy.spent_ns == pytest.approx(before + 2 * pick.cpu_ns)
-    cache.add("a", pick)
+    cache.add("a", pick, present_circumstances())
     cache.clear()
     assert cache.get("a") is None
 
@@ -85,12 +85,12 @@ def test_oldest_pick_is_evicted_first() -> None:
     """
     cache, pick = PickCache(capacity=2), choose_fastest(make_job(), places=[CPU_PLACE])
     for name in "ab":
-        cache.add(name, pick)
+        cache.add(name, pick, present_circumstances())
     cache.get("a")
-    cache.add("c", pick)
+    cache.add("c", pick, present_circumstances())
     assert [has(cache, name, pick) for name in "abc"] == [False, True, True]
-    cache.add("b", pick)  # anew: it is the youngest now
-    cache.add("d", pick)
+    cache.add("b", pick, present_circumstances())  # anew: it is the youngest now
+    cache.add("d", pick, present_circumstances())
     assert [has(cache, name, pick) for name in "bcd"] == [True, False, True]
 
 
@@ -100,7 +100,7 @@ def test_an_entry_in_hand_ends_with_what_it_was_made_in(
     """Another environment, a new measurement, eviction and `clear` all end it."""
     cache = PickCache(capacity=1)
     pick = choose_fastest(make_job(), places=[CPU_PLACE])
-    entry = cache.add("a", pick)
+    entry = cache.add("a", pick, present_circumstances())
     assert entry.is_current()
     assert entry.use()
     with monkeypatch.context() as patch:
@@ -110,10 +110,10 @@ def test_an_entry_in_hand_ends_with_what_it_was_made_in(
         assert entry.is_current()
         patch.setattr(calibration_store, "change_count", -1)
         assert not entry.is_current()
-    other = cache.add("b", pick)
+    other = cache.add("b", pick, present_circumstances())
     assert not entry.use()
     assert other.use()
-    newer = cache.add("b", pick)
+    newer = cache.add("b", pick, present_circumstances())
     assert not other.use()
     cache.clear()
     assert not newer.use()
