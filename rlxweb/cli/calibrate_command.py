@@ -172,8 +172,10 @@ def _measure_place(
 
         if race is None:
             race = not pool.engine(place.device.label, place.adapter).identity.software
-        race_s = AUTOTUNE_S if race else 0.0
-        return measure_now(place, budget_s=budget_s, race_s=race_s, progress=show_step)
+        autotune_s = AUTOTUNE_S if race else 0.0
+        return measure_now(
+            place, budget_s=budget_s, autotune_s=autotune_s, progress=show_step
+        )
 
 
 def _print_calibration(

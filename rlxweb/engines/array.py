@@ -144,7 +144,7 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
                thread and this work alone; NumPy's errors are silent in any case
     why_lost   asked for `lost`: "" while the library works in this process
     room       most bytes of one array, for a library that more of them would crash
-    variants   faster ways to run an op on these arrays, the first open one is taken
+    variants   faster kernels of ops on these arrays; the first that can run a node does
     """
 
     # Said of each instance; the class must have them to be an engine.

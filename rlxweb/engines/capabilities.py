@@ -234,7 +234,7 @@ class Tunes(HasVariants):
         """
 
     @abstractmethod
-    def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:
+    def apply_autotuning(self, results: Sequence[AutotuneResult]) -> None:
         """Choose kernel variants from now on by these autotuning results."""
 
 

@@ -1,8 +1,8 @@
 """Registry rows: detection of a device, and how to open it by one or more libraries.
 
-A row may have several ways, libraries that are tried in turn; of each that cannot be
-used the reason is told. A library that is installed and broken, whatever it does when
-it is imported, is a reason like every other.
+A row may have several engines, one a library, which are tried in turn; of each that
+cannot be used the reason is told. A library that is installed and broken, whatever it
+does when it is imported, is a reason like every other.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """Device choice for one job, shared by graphs and Welch estimates.
 
-A job offers its ways at a place, each priced or blocked with a reason. Asked in turn:
+A job offers candidates at a place, each priced or blocked with a reason. The first case
+that applies decides:
 
-1. The caller named a device or an adapter: its best way, or the error that says why
-   not. Never swapped for another.
+1. The caller named a device or an adapter: its best candidate, or the error that says
+   why not. Never swapped for another.
 2. RLX_DEVICE names one: the same, but what it cannot run is warned about and passed on.
    RLX_FORCE_DEVICE names one: the same as 1, whatever the policy says.
 3. The very job was settled lately, under the same policy and with nothing measured
    since: that pick, for some uses.
-4. It is too small to pay for opening other devices: the CPU's best way.
-5. Every way at every place the policy allows: the fastest by prediction, or a preferred
-   device that is nearly as fast. Engines nobody measured are measured when work is
-   large enough to win that back.
+4. It is too small to pay for opening other devices: the CPU's best candidate.
+5. All candidates at every place the policy allows: the fastest by prediction, or a
+   preferred device that is nearly as fast. Engines nobody measured are measured when
+   work is large enough to win that back.
 
-The Decision of a pick names every way there was. Knows no graph and no estimate.
+The Decision of a pick names all candidates. Knows no graph and no estimate.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ class DevicePick(Generic[J]):
     def observe(self, took_ns: float, device: Device | None = None) -> None:
         """Correct the cost model of the candidate that ran by the time of a warm run.
 
-        device   where it ran, if not where the pick says; by its only way then
+        device   where it ran, if not where the pick says; all its candidates count then
         """
         if profitability_policy.is_trivial(took_ns):
             return

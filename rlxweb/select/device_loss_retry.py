@@ -1,8 +1,8 @@
 """Retry of a run whose device was lost; the decision records it.
 
-First on the device itself, opened anew, then on the next ways of the pick that use
-another; a place that was named has no others. Each is tried once. What fails for any
-other reason fails as it did: it would again.
+First on the device itself, opened again, then by the next candidates of the pick on
+other devices; a place that was named has no others. Each is tried once. What fails for
+any other reason fails as it did: it would again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ async def retry_run(
     it and all attempts.
 
     lost_candidate  the one that was lost
-    candidates  every way there was, best first
-    run      runs a way, on a device opened anew where that is needed
-    Errors   of the kind of `lost`, with every try, when no way is left.
+    candidates  all of the pick, best first
+    run      runs a candidate, on a device opened again where that is needed
+    Errors   of the kind of `lost`, with every attempt, when no candidate is left.
     """
     attempts = [Attempt(lost_candidate.device, str(lost), lost)]
     tried_places: set[tuple[object, str]] = set()

@@ -1,7 +1,7 @@
 """Cache of the picks of recurring jobs; each entry serves a limited number of uses.
 
 What makes a pick the same is the caller's key. A caller that has an entry in hand may
-ask it directly, without the key. Knows no job and no way.
+ask it directly, without the key. Knows no job and no candidate.
 """
 
 from __future__ import annotations

@@ -422,8 +422,8 @@ class WebGpuEngine(
     ) -> tuple[str, ...]:
         return self.kernel_selector.candidate_variants(op, inputs, out, attrs)
 
-    def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:
-        self.kernel_selector.apply_autotuning(races)
+    def apply_autotuning(self, results: Sequence[AutotuneResult]) -> None:
+        self.kernel_selector.apply_autotuning(results)
 
     def with_variant(self, variant: str) -> WebGpuEngine:
         selector = self.kernel_selector

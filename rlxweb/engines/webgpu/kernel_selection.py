@@ -213,17 +213,18 @@ class KernelSelector:
             for ref, nbytes in bound_bytes.items()
         )
 
-    def apply_autotuning(self, races: Sequence[AutotuneResult]) -> None:
+    def apply_autotuning(self, results: Sequence[AutotuneResult]) -> None:
         """Try the kernels of an op in the order of its autotuning results.
 
-        What is chosen from now on; races of another table of rows do not count.
+        This changes later selections only. Results of another table of kernels are
+        ignored.
         """
-        if races is self._last_results:  # asked at every compilation
+        if results is self._last_results:  # asked at every compilation
             return
-        table_results = tuple(race for race in races if race.table == self.kernels.id)
+        table_results = tuple(r for r in results if r.table == self.kernels.id)
         if table_results != self._table_results:
             self._selected.clear()
-        self._last_results, self._table_results = races, table_results
+        self._last_results, self._table_results = results, table_results
 
     def candidate_variants(
         self, op: Op, inputs: Types, out: TensorType, attrs: Attrs

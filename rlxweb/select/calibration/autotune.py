@@ -1,9 +1,9 @@
 """Autotuning: the kernel variants of an op timed against each other on one engine, at a
 few sizes each.
 
-All ways of an op are timed in turns on arrays that lie there, and the ends of what they
-give are compared with NumPy: a wrong one is left out of the order, and that is said.
-What the order is for is in `engines/webgpu/kernel_selection.py`.
+All candidates of an op are timed in turns on arrays on the device, and the first and
+last rows of their results are compared with NumPy: a wrong candidate is left out of the
+order and reported. What the order is for is in `engines/webgpu/kernel_selection.py`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _CHECKED_ROWS = 8
 """Rows that are compared with NumPy."""
 _ROUND_COUNT = 5
 SAMPLE_S, MAX_REPEATS = 5e-3, 256
-"""Runs of a sample are handed over together: the way to a GPU and back takes as long as
-many of them, and says nothing about the ways.
+"""Duration of a sample, and the most runs that it submits together: one round trip to a
+GPU takes as long as many runs, and says nothing about the candidates.
 """
 TIE_RATIO = 1.05
 """Times within this ratio are ties, which the table's order breaks."""
@@ -83,7 +83,7 @@ class AutotuneCase:
 
     def graph(self, rows: int) -> Graph:
         """Return the graph of the op on `rows` rows."""
-        graph = Graph("race")
+        graph = Graph("autotuning")
         x = graph.input("x", (rows, self.width))
         graph.set_outputs([self.build(graph, x)])
         return graph

@@ -126,7 +126,7 @@ def calibrate(
     budget_s: float = BUDGET_S,
     progress: Progress = ignore_progress,
     watch: Stopwatch | None = None,
-    race_s: float = 0.0,
+    autotune_s: float = 0.0,
 ) -> Calibration:
     """Measure the engine of a place.
 
@@ -134,7 +134,7 @@ def calibrate(
     budget_s  no measurement is begun after so many seconds; one may run over by its
               own length
     progress  called with the name of each step before it begins
-    race_s    seconds more for races between its ways to run an op
+    autotune_s  seconds more for autotuning the kernels of its ops
     Errors    DeviceError when the place cannot be opened or is lost on the way.
     """
     watch = watch or Stopwatch()
@@ -154,7 +154,7 @@ def calibrate(
             stack.enter_context(jit_cache.wait_for_kernels())
         _measure_kernels(calibrator, place, jobs)
     autotune_results = (
-        tuple(autotune_ops(engine, watch, race_s, progress)) if race_s else ()
+        tuple(autotune_ops(engine, watch, autotune_s, progress)) if autotune_s else ()
     )
     for result in autotune_results:
         calibrator.left_out += [
