@@ -442,9 +442,7 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
 
     def close(self) -> None:
         """Free the program's buffers, once no run needs them. Idempotent."""
-        if not self._placement.closed:
-            self._placement.closed = True
-            run_blocking(self._placement.release())
+        run_blocking(self._placement.close())
 
     def __reduce__(self) -> Any:
         raise Unsupported(

@@ -138,8 +138,7 @@ class BoundGraphCache:
             graphs, self._graphs = list(self._graphs.values()), {}
             self.values, self.latest = {}, None
         for compiled in graphs:
-            compiled._placement.closed = True
-            await compiled._placement.release()
+            await compiled._placement.close()
 
 
 def param_storage(compiled: CompiledGraph) -> object:

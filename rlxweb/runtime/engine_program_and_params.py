@@ -304,7 +304,10 @@ class GraphPlacement:
         if lost_data:
             raise lost_data_error(error, lost_data) from error
 
-    async def release(self) -> None:
-        """Free the program, once no run needs it."""
+    async def close(self) -> None:
+        """Reject later runs, and free the program once no run needs it. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
         async with self.lock:
             await self.prepared.program.close()
