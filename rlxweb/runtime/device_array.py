@@ -1,4 +1,4 @@
-"""Arrays resident on a device: made by `put` or kept by runs, for later runs to take.
+"""Arrays on a device: made by `put` or kept by runs, for later runs to take.
 
 Nothing here moves unasked: reading back has a name, and a run on another device is told
 what lies where.
@@ -54,9 +54,9 @@ class DeviceArray(DeviceResident):
     __slots__ = ("__weakref__", "_buffer", "_closed", "adapter", "device")
 
     def __init__(
-        self, resident: DeviceBuffer, device: Device, adapter: str = ""
+        self, buffer: DeviceBuffer, device: Device, adapter: str = ""
     ) -> None:
-        self._buffer, self._closed = resident, False
+        self._buffer, self._closed = buffer, False
         self.device, self.adapter = device, adapter
 
     @property

@@ -200,15 +200,15 @@ def _shader_files() -> Mapping[str, str]:
 
 def composed_from(op: Op) -> tuple[str, ...]:
     """Return the ops that a composed op is built from, without leaves."""
-    compose_rule = op.decomposition
-    if compose_rule is None:
+    decomposition = op.decomposition
+    if decomposition is None:
         return ()
     op_names: dict[str, None] = {}
     for case in typed_samples(op):
         g = Graph()
         xs = [g.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(case.inputs)]
         try:
-            result: Tensor = compose_rule.build(g, case.attrs, *xs)
+            result: Tensor = decomposition.build(g, case.attrs, *xs)
         except RlxError:
             continue  # a decomposition may be for some operands only
         op_names |= {n.op: None for n in result.graph.nodes()}

@@ -63,7 +63,7 @@ class ParamBuffers:
 
     buffer_sizes  bytes of each buffer
     owned_handles  those to free, when the last program has gone
-    user_count  programs that were not released
+    user_count  programs that are not closed
     """
 
     handles: dict[str, int] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class ParamBuffers:
 def free_when_collected(
     owner: object, handles: list[int], dropped_handles: deque[list[int]]
 ) -> None:
-    """Note the buffers of an object that is collected without being released, to free
+    """Note the buffers of an object that is collected without being closed, to free
     them later.
     """
     finalizer = weakref.finalize(owner, dropped_handles.append, handles)

@@ -96,7 +96,7 @@ class CalibrationProgram:
         run_blocking(engine.run(program, feeds or {}, keep))
 
     def close(self) -> None:
-        """Release the program if it was compiled."""
+        """Close the program if it was compiled."""
         if "_compiled" in vars(self):
             _, program = self._compiled
             run_blocking(program.close())
@@ -174,7 +174,7 @@ def kernel_jobs(
 
 
 def op_probes(is_cpu: bool) -> Iterator[tuple[str, CalibrationProbe]]:
-    """Yield probes of ops that no work kind or composition prices, at informative
+    """Yield probes of ops that no work kind or decomposition prices, at informative
     sizes.
 
     NumPy runs every op by a call of its own; elsewhere elementwise ops are parts of
