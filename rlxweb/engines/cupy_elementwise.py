@@ -1,8 +1,8 @@
-"""Elementwise regions as one generated CUDA kernel each: the ops' expressions and their
-composition.
+"""One generated CUDA kernel for each elementwise region: the ops' expressions, and the
+statements built of them.
 
-CuPy turns the text into a kernel that broadcasts and walks strides by itself. What has
-no row here runs op by op. `x`, `y`, `z` stand for operands, T for their type. Nothing
+CuPy turns the text into a kernel that broadcasts and walks strides by itself. A region
+with an op that has no expression here runs op by op. `x`, `y`, `z` stand for operands, T for their type. Nothing
 is contracted to a fused multiply-add: each operation rounds as NumPy's does.
 """
 
