@@ -2,8 +2,9 @@
 statements built of them.
 
 CuPy turns the text into a kernel that broadcasts and walks strides by itself. A region
-with an op that has no expression here runs op by op. `x`, `y`, `z` stand for operands, T for their type. Nothing
-is contracted to a fused multiply-add: each operation rounds as NumPy's does.
+with an op that has no expression here runs op by op. `x`, `y`, `z` stand for operands,
+T for their type. Nothing is contracted to a fused multiply-add: each operation rounds
+as NumPy's does.
 """
 
 from __future__ import annotations

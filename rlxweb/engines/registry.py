@@ -260,7 +260,7 @@ def canonical_label(label: str) -> str:
     return "webgpu" if label == "gpu" and sys.platform == "emscripten" else label
 
 
-NO_ENGINE = "no backend supports this device"
+NO_ENGINE = "no engine supports this device"
 
 
 def absence_reason(label: str, *, was_opened: bool = False) -> str:

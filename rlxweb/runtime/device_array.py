@@ -53,9 +53,7 @@ class DeviceArray(DeviceResident):
 
     __slots__ = ("__weakref__", "_buffer", "_closed", "adapter", "device")
 
-    def __init__(
-        self, buffer: DeviceBuffer, device: Device, adapter: str = ""
-    ) -> None:
+    def __init__(self, buffer: DeviceBuffer, device: Device, adapter: str = "") -> None:
         self._buffer, self._closed = buffer, False
         self.device, self.adapter = device, adapter
 

@@ -82,7 +82,7 @@ def test_devices_without_registry_row_are_missing_with_a_reason(
     guessed.
     """
     monkeypatch.delitem(ROWS, "tpu")
-    assert "no backend" in absence_reason("tpu")
+    assert "no engine" in absence_reason("tpu")
     with pytest.raises(AdapterMissing, match="open device 'tpu'"):
         EnginePool().engine("tpu")
     assert isinstance(EnginePool().engine("cpu"), CpuEngine)

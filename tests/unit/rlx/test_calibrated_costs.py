@@ -164,7 +164,7 @@ def test_device_with_kernel_is_viable(gpu: FakeGpu) -> None:
 
 def test_missing_devices_have_no_estimate(gpu: FakeGpu) -> None:
     with pytest.raises(
-        (AdapterMissing, Unsupported), match="no backend supports this device"
+        (AdapterMissing, Unsupported), match="no engine supports this device"
     ):
         costs.estimate_fused_graph_ns(1, FAST, "cuda", **CALIBRATED)
 

@@ -192,7 +192,7 @@ def test_rlx_device_variable_that_cannot_run_the_job_warns(
     ):
         assert rlx.welch_peaks(SMALL, strategy="fast").device is Device.CPU
     monkeypatch.setenv("RLX_DEVICE", "cuda")
-    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=cuda cannot.*backend"):
+    with pytest.warns(EnvironmentWarning, match="RLX_DEVICE=cuda cannot.*engine"):
         rlx.welch_peaks(SMALL)
     monkeypatch.setenv("RLX_DEVICE", "tpuu")
     with pytest.warns(EnvironmentWarning, match="RLX_DEVICE='tpuu' is ignored: .*tpu"):
@@ -227,7 +227,7 @@ def test_denied_cpu_is_not_used(two: FakeGpu, monkeypatch: pytest.MonkeyPatch) -
     assert rlx.welch_peaks(SMALL, device="cpu").device is Device.CPU
     monkeypatch.setenv("RLX_DENY_DEVICES", "cpu,tpu")
     with pytest.raises(
-        UsageError, match=r"cuda: no backend supports .*allow another device"
+        UsageError, match=r"cuda: no engine supports .*allow another device"
     ):
         rlx.welch_peaks(SMALL)
 

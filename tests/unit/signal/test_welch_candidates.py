@@ -179,7 +179,7 @@ def test_wide_samples_block_devices(two: FakeGpu) -> None:
 def test_device_that_does_not_open_is_blocked(gpu: FakeGpu) -> None:
     ranked = welch_candidates(make_job(), [CPU_PLACE, DevicePlace(Device.CUDA)])
     (cuda,) = [c for c in ranked if c.device is Device.CUDA]
-    assert "no backend supports this device" in cuda.blocker
+    assert "no engine supports this device" in cuda.blocker
     assert ranked[0].device is Device.CPU
 
 
