@@ -177,7 +177,7 @@ class LatencyProbes(Protocol):
 
 
 class Measures(Engine):
-    """Engine whose submissions and transfers a calibration tells apart."""
+    """Engine with latency probes, for a calibration to time."""
 
     @abstractmethod
     async def latency_probes(self) -> LatencyProbes | None:
@@ -239,19 +239,19 @@ class Tunes(HasVariants):
 
 
 class TakesLimits(Engine):
-    """Engine that can pretend that its device has less to offer."""
+    """Engine that can work under stricter limits than those of its device."""
 
     @abstractmethod
-    def limited(self, limits: Limits) -> Engine:
+    def with_limits(self, limits: Limits) -> Engine:
         """Return an engine on the same device under stricter limits."""
 
 
-def limited(engine: Engine, limits: Limits) -> Engine:
+def with_limits(engine: Engine, limits: Limits) -> Engine:
     """Return the engine under stricter limits, on the same device. Errors
     Unsupported.
     """
     if isinstance(engine, TakesLimits):
-        return engine.limited(limits)
+        return engine.with_limits(limits)
     raise Unsupported(
         f"setting stricter limits on {engine.name}",
         "only wgpu devices support limits",

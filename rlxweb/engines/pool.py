@@ -14,7 +14,7 @@ from rlxweb.core.device import check_adapter_name
 from rlxweb.core.errors import AdapterMissing, DeviceError, GraphError, MustAwait
 from rlxweb.core.fork_safety import ForkSafeLock
 from rlxweb.core.limits import Limits
-from rlxweb.engines.capabilities import limited
+from rlxweb.engines.capabilities import with_limits
 from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import (
     NO_ENGINE,
@@ -118,7 +118,7 @@ class EnginePool:
         key = (*_engine_key(label, adapter), limits)
         with self._lock:
             if key not in self._limited_engines:
-                self._limited_engines[key] = limited(engine, limits)
+                self._limited_engines[key] = with_limits(engine, limits)
             return self._limited_engines[key]
 
     def close_all(self) -> None:

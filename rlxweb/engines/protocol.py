@@ -163,8 +163,9 @@ R = TypeVar("R", bound=DeviceBuffer)
 
 
 class Engine(ABC):
-    """One engine. Its methods are coroutines so that a browser can wait; native engines
-    never suspend.
+    """Interface of an engine, which prepares plans and runs them.
+
+    Its methods are coroutines so that a browser can wait; native engines never suspend.
     """
 
     @property

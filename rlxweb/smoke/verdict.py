@@ -16,7 +16,7 @@ import numpy as np
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, LimitExceeded, Unsupported
 from rlxweb.cost.graph_work import node_flops
-from rlxweb.engines.capabilities import limited, with_variant
+from rlxweb.engines.capabilities import with_limits, with_variant
 from rlxweb.engines.protocol import Array, Engine, Program
 from rlxweb.engines.reference_comparison import ComparisonResult, graph_dtypes
 from rlxweb.ir.dtype import DType
@@ -106,7 +106,7 @@ async def check_case(
 def _configured_engine(case: SmokeCase, engine: Engine) -> Engine:
     """Return the engine with the case's limits or kernel variant."""
     if case.limits is not None:
-        return limited(engine, case.limits)
+        return with_limits(engine, case.limits)
     return with_variant(engine, case.variant) if case.variant else engine
 
 

@@ -33,7 +33,7 @@ REDUCTIONS = ("sum", "max", "min", "prod")
 def without_workgroup_memory(engine: WebGpuEngine) -> EngineUnderTest:
     """Return the device without workgroup memory, which uses one invocation per row."""
     limits = replace(engine.limits, max_compute_workgroup_storage_size=0)
-    return EngineUnderTest(f"{engine.name}, unshared", engine.limited(limits))
+    return EngineUnderTest(f"{engine.name}, unshared", engine.with_limits(limits))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ def test_fake_ports_left_open_are_closed() -> None:
     """Fake ports are closed with the engines opened on them; each is reported once."""
     port, key = open_fake_port(), ("vulkan", "made up")
     pool._engines[key] = engine = WebGpuEngine(port)
-    pool._limited_engines[(*key, tiny_limits())] = engine.limited(tiny_limits())
+    pool._limited_engines[(*key, tiny_limits())] = engine.with_limits(tiny_limits())
     assert close_fakes() == [key]
     assert port.calls[-1] == "close"
     assert key not in pool._engines

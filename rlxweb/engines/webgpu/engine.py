@@ -432,7 +432,7 @@ class WebGpuEngine(
             raise unknown_variant_error(self, variant)
         return self._engine_on_same_port(limits=self.limits, variants=variants)
 
-    def limited(self, limits: Limits) -> WebGpuEngine:
+    def with_limits(self, limits: Limits) -> WebGpuEngine:
         return self._engine_on_same_port(limits=limits)
 
     def _engine_on_same_port(self, **options: Any) -> WebGpuEngine:

@@ -12,7 +12,7 @@ import pytest
 from rlxweb import Graph
 from rlxweb.core.errors import GraphError, SessionClosed, Unsupported
 from rlxweb.core.limits import tiny_limits
-from rlxweb.engines.capabilities import HasVariants, Measures, Profiles, limited
+from rlxweb.engines.capabilities import HasVariants, Measures, Profiles, with_limits
 from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.host_engine import HostEngine
 from rlxweb.engines.pool import EnginePool
@@ -73,7 +73,7 @@ def test_unsupported_verb_is_refused(name: str) -> None:
     with pytest.raises(
         Unsupported, match="only wgpu devices support limits; omit `limits`"
     ):
-        limited(engine, tiny_limits())
+        with_limits(engine, tiny_limits())
 
 
 @pytest.mark.parametrize("missing", sorted(HostEngine.__abstractmethods__))

@@ -382,7 +382,7 @@ def test_an_array_beyond_the_largest_buffer_is_refused() -> None:
 def test_stricter_limits_are_the_same_device() -> None:
     """An engine with stricter limits can use the arrays of the original one."""
     engine = fake_webgpu_engine()
-    limited = engine.limited(Limits())
+    limited = engine.with_limits(Limits())
     array = run_blocking(engine.put(X))
     assert array.is_usable_by(limited)
     np.testing.assert_array_equal(run_blocking(limited.get(array)), X)

@@ -171,7 +171,7 @@ def test_engines_of_one_port_share_pipelines(port: FakePort) -> None:
     """
     engine, graph = WebGpuEngine(port), scaled_graph()
     for _ in range(20):
-        for other in (engine.with_variant(""), engine.limited(tiny_limits())):
+        for other in (engine.with_variant(""), engine.with_limits(tiny_limits())):
             run_blocking(prepare_graph(other, graph).close())
     assert port.created_counts["pipelines"] == len(port.pipelines)
     assert len(port.pipelines) <= 2
