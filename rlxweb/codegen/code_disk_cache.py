@@ -88,8 +88,9 @@ def save_code(folder: Path | None, name: str, code: bytes) -> bool:
 
 @contextmanager
 def _open_folder(folder: Path) -> Iterator[_Folder]:
-    """Open the private cache folder. Errors  OSError if another user owns it or it does
-    not exist.
+    """Open the private cache folder.
+
+    Errors   OSError if another user owns it or it does not exist.
     """
     if not _HAS_OWNERS:
         yield _Folder(None, folder)

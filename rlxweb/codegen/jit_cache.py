@@ -42,7 +42,7 @@ COMPILE_AFTER_S: Final = 0.02
 NOT_COMPILED: Final = "its kernel is not compiled yet"
 COMPILING: Final = "its kernel is being compiled"
 MAX_KERNELS: Final = 512
-"""Kernels of one kind that a process keeps; as many of all kinds are kept on disk."""
+"""Maximum number of kernels of one kind in memory."""
 MAX_KERNEL_NBYTES: Final = 64 << 20
 """Limit on the bytes of the kernels' code and tables."""
 KERNEL_CODE_NBYTES: Final = 80_000

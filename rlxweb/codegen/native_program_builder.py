@@ -1,10 +1,10 @@
 """Builder of native programs: lowers the ops of a small network to entries, their jobs
 and an arena.
 
-Addresses in the arena are told from its beginning, so that one record serves as many
-arenas as there are runs at the same time. Operands that no run changes are laid out
-once, however the products like them best. How an op becomes entries is in its family,
-its `cpu/program.py`.
+Jobs hold addresses in the arena as offsets from its beginning, so that one program
+serves several arenas, one for each concurrent run. Operands that no run changes are
+packed once, in the layout that their products read fastest. How an op becomes entries
+is in `cpu/program.py` of its family.
 """
 
 from __future__ import annotations
