@@ -39,10 +39,10 @@ def is_noop(graph: Graph, node: Node) -> bool:
 
 
 def simplify_node(graph: Graph, node: Node, operands: tuple[int, ...]) -> int | None:
-    """Return the id of a value that is a node's in fewer steps, or None if there is
-    none.
+    """Return a value equal to the node's that takes fewer steps; None if there is none.
 
-    graph  the one that the operands are of, and the answer
+    graph     the graph that gets the value
+    operands  the node's operands there, by their numbers
     """
     if len(operands) != 1:
         return None
