@@ -312,7 +312,7 @@ class Model(LoadedModel):
                     conversion.device_graphs.compiled_graphs.values()
                 ):
                     placement = compiled_graph._placement
-                    prepared = compiled_graph._placement.prepared
+                    prepared = placement.prepared
                     is_usable = prepared.engine is engine and not engine.lost
                     if (
                         is_usable
