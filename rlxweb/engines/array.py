@@ -247,8 +247,9 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
     def _step_work(
         self, graph: Graph, step: PlanStep, variants: dict[int, str]
     ) -> list[NodeWork]:
-        """Return the calls of a step, one for each node or one for a whole region, and
-        enter the kernel variants that run nodes.
+        """Return the calls of a step: one for each node, or one for a whole region.
+
+        variants  gets the kernel variant of each node that one runs
         """
         region = self._region_function(graph, step) if step.kind == "region" else None
         if region is not None:

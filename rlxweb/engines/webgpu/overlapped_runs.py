@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from rlxweb.core.errors import LimitExceeded, OutOfMemory
 from rlxweb.core.limits import Limits
+from rlxweb.engines.capabilities import OutputCallback
 from rlxweb.engines.protocol import Array
 from rlxweb.engines.webgpu.buffers import (
     checked_buffer_bytes,
@@ -58,7 +59,7 @@ class OverlappedRuns:
     async def run(
         self,
         feeds: Iterable[Mapping[str, Array]],
-        consume: Callable[[list[Array]], object],
+        consume: OutputCallback,
     ) -> None:
         """Run the program over each of the feeds; see `capabilities.run_each`."""
         program = self.program
