@@ -265,12 +265,44 @@ def test_docstrings_stand_alone(folder: str) -> None:
     assert found == []
 
 
+def present_names() -> Iterator[str]:
+    """Yield the qualified name of every module, function, class, variable of a module
+    or class, and attribute of `self`.
+    """
+
+    def within(
+        node: ast.AST, prefix: str, class_name: str, in_function: bool
+    ) -> Iterator[str]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, Function | ast.ClassDef):
+                name = f"{prefix}.{child.name}"
+                yield name
+                if isinstance(child, ast.ClassDef):
+                    yield from within(child, name, name, False)
+                else:
+                    yield from within(child, name, class_name, True)
+                continue
+            match child:
+                case ast.Name(id=variable, ctx=ast.Store()) if not in_function:
+                    yield f"{prefix}.{variable}"
+                case ast.Attribute(ast.Name("self"), attribute, ast.Store()):
+                    yield f"{class_name}.{attribute}"
+            yield from within(child, prefix, class_name, in_function)
+
+    for path, tree in trees().items():
+        module = ".".join(("rlxweb", *Path(path).with_suffix("").parts))
+        module = module.removesuffix(".__init__")
+        yield module
+        yield from within(tree, module, "", False)
+
+
 def test_the_map_of_renames_leads_to_what_exists() -> None:
-    """Every file that the map of renames names as the present one exists."""
+    """Every file and name that the map of renames names as the present one exists."""
     lines = (ROOT / "site/pages/contributing/renames.csv").read_text("utf-8").split()
     assert lines[0] == "old,new"
     rows = [line.split(",") for line in lines[1:]]
     assert len(rows) > 1000
     assert len({old for old, _ in rows}) == len(rows)
-    files = {new for _, new in rows if new.endswith(".py")}
+    files = {new for _, new in rows if "/" in new}
     assert {name for name in files if not (ROOT / name).is_file()} == set()
+    assert sorted({new for _, new in rows} - files - set(present_names())) == []
