@@ -8,7 +8,7 @@ nothing. Slots are buffers shared by values whose lives do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -90,6 +90,11 @@ class PlanStep:
         return tuple(dict.fromkeys(names))
 
 
+def format_variants(variants: Sequence[str]) -> str:
+    """Return the text that follows a label with kernel variants; "" for none."""
+    return " by " + ", ".join(f"'{name}'" for name in variants) if variants else ""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """Compiled graph: steps over values and the memory they use.
@@ -128,12 +133,11 @@ class Plan:
         for step in self.steps:
             args = ", ".join(f"v{o.value}" for o in step.inputs)
             slot = self.slots.get(step.output)
-            variants = ", ".join(f"'{name}'" for name in step.variants(names))
             lines.append(
                 f"  v{step.output} = {step.kind} {step.label}({args})"
                 f" : {self.types[step.output]}"
                 + (f" @{slot}" if slot is not None else "")
-                + (f" by {variants}" if variants else "")
+                + format_variants(step.variants(names))
             )
         outputs = ", ".join(f"v{o.value}" for o in self.outputs)
         lines.append(f"  return {outputs}")

@@ -76,6 +76,7 @@ class ProfileEntry:
     nbytes    that had to be read and written, each once
     launches  kernels, or calls
     run_count  how often it ran
+    variants  the kernel variants that ran it; none for the ops' own kernels
     """
 
     label: str
@@ -85,6 +86,7 @@ class ProfileEntry:
     nbytes: int = 0
     launches: int = 1
     run_count: int = 1
+    variants: tuple[str, ...] = ()
 
     @property
     def gflops(self) -> float:
@@ -124,4 +126,5 @@ class ProfileEntry:
             "gbs": self.gbs,
             "gflops": self.gflops,
             "of_roof": self.roofline_fraction(roof),
+            "variants": list(self.variants),
         }

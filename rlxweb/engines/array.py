@@ -74,6 +74,8 @@ class ArrayProgram(Program):
     leaf_ids  the nodes of inputs and params, by name
     compute  leaves by node, which are used up → outputs
     calls    the same one by one, in order
+    call_variants  the kernel variants of the calls, by the number of their node;
+                   `compute` may run several calls by another one
     """
 
     plan: Plan
@@ -82,7 +84,8 @@ class ArrayProgram(Program):
     compute: Compute
     calls: Sequence[NodeCall]
     constants: dict[int, LibraryArray]
-    kernel_variants: dict[int, str] = field(default_factory=dict)
+    call_variants: Mapping[int, str]
+    kernel_variants: Mapping[int, str] = field(default_factory=dict)
     params: dict[str, LibraryArray] = field(default_factory=dict)
     is_closed: bool = False
 
@@ -224,7 +227,9 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
         compute = self._bind_computation(graph, calls)
         nodes = graph.named("input") | graph.named("param")
         leaf_ids = {name: node.id for name, node in nodes.items()}
-        return ArrayProgram(plan, self, leaf_ids, compute, calls, constants, variants)
+        return ArrayProgram(
+            plan, self, leaf_ids, compute, calls, constants, variants, variants
+        )
 
     def _library_dtype(self, dtype: DType) -> Any:
         """Return the library's own name of a dtype."""
@@ -409,7 +414,7 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
             )
             clock.end_work()
             results = self._caller_outputs(program.plan.graph, outputs, leaves)
-            return clock.timed_run(results)
+            return clock.timed_run(results, program.call_variants)
 
     def _bind_leaves(
         self, program: ArrayProgram, feeds: Feeds

@@ -6,7 +6,7 @@ number of each result is brought back before the next call: the wait is in its t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from rlxweb.engines.timed_run_result import LapTimer, TimedRun
@@ -47,10 +47,21 @@ class StepClock:
         """Start timing the read-back: every call is done."""
         self._stopwatch.lap_ns()
 
-    def timed_run(self, outputs: list[Any]) -> TimedRun:
-        """Return the timed run, once its outputs are on the host."""
+    def timed_run(
+        self, outputs: list[Any], kernel_variants: Mapping[int, str]
+    ) -> TimedRun:
+        """Return the timed run, once its outputs are on the host.
+
+        kernel_variants  of the calls, by the number of their node
+        """
         readback_ns, steps = self._stopwatch.lap_ns(), tuple(self._step_ns)
         upload_ns, work_ns = self._upload_ns, sum(steps)
         return TimedRun(
-            outputs, "one step at a time", steps, upload_ns, work_ns, readback_ns
+            outputs,
+            "one step at a time",
+            steps,
+            upload_ns,
+            work_ns,
+            readback_ns,
+            kernel_variants,
         )

@@ -155,10 +155,17 @@ class CpuEngine(ArrayEngine):
             segments = plan_segments(plan, unit_calls, self.run_calls)
             if segments is not None:
                 program.compute = partial(_run_segments, plan.graph, segments)
-                for segment in segments:
-                    if isinstance(segment, PlanSegment):
-                        ids = (node.id for unit in segment.units for node in unit.nodes)
-                        program.kernel_variants |= dict.fromkeys(ids, "native program")
+                native_ids = [
+                    node.id
+                    for segment in segments
+                    if isinstance(segment, PlanSegment)
+                    for unit in segment.units
+                    for node in unit.nodes
+                ]
+                program.kernel_variants = {
+                    **program.call_variants,
+                    **dict.fromkeys(native_ids, "native program"),
+                }
         return program
 
     def _fuse_calls(

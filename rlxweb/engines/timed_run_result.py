@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Literal
 
@@ -23,6 +24,8 @@ class TimedRun:
     upload_ns    inputs to the device
     work_ns      the steps as they are run otherwise, without uploads and read-back
     readback_ns  outputs back to the host
+    kernel_variants  by the number of a graph node, the kernel variant that ran it in
+                     its step; empty for a whole run
     """
 
     outputs: list[Array]
@@ -31,6 +34,7 @@ class TimedRun:
     upload_ns: float
     work_ns: float
     readback_ns: float
+    kernel_variants: Mapping[int, str] = field(default_factory=dict)
 
 
 class LapTimer:

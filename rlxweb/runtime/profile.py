@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rlxweb.compiler.plan import format_variants
 from rlxweb.compiler.plan_workload import plan_workload, step_items
 from rlxweb.core.atomic_file import AtomicFiles
 from rlxweb.core.device import Device
@@ -176,7 +177,7 @@ def profile_row(
     roof_share = part.roofline_fraction(roofline)
     is_transfer = part.kind in _TRANSFER_KINDS
     return (
-        abbreviate(part.label, _MAX_LABEL_LENGTH),
+        abbreviate(part.label, _MAX_LABEL_LENGTH) + format_variants(part.variants),
         format_ns(part.ns),
         f"{part.ns / total_ns:.0%}" if total_ns else "",
         f"{part.nbytes:,}" if part.nbytes else "",
@@ -259,8 +260,13 @@ def _median_steps(
         label = f"whole run of {len(entries)} steps"
         return (ProfileEntry(label, "whole run", ns, flops, nbytes, len(entries)),)
     steps = [step for step, item in enumerate(items) if item is not None]
+    kernel_variants = runs[-1].kernel_variants
     return tuple(
-        replace(entry, ns=median(run.step_ns[step] for run in runs))
+        replace(
+            entry,
+            ns=median(run.step_ns[step] for run in runs),
+            variants=program.plan.steps[step].variants(kernel_variants),
+        )
         for entry, step in zip(entries, steps, strict=True)
     )
 

@@ -59,6 +59,7 @@ async def time_program(
         upload_ns,
         max(work_ns, 0.0),
         timer.lap_ns(),
+        program.kernel_variants,
     )
 
 

@@ -1,4 +1,4 @@
-"""Names of the kernel variants that run a step, as a plan tells them."""
+"""Names of the kernel variants that run a step, in a plan and in a profile."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from rlxweb.engines.protocol import EngineIdentity, Program
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
 from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
+from rlxweb.runtime.profile import profile_program
+from rlxweb.select.device_and_adapter import CPU_PLACE
+
+X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(4, 8)
 
 
 def numpy_variant(op: str, name: str) -> KernelVariant:
@@ -32,7 +36,7 @@ def prepare_region(*ops: str, variants: tuple[KernelVariant, ...]) -> Program:
         variants=variants,
     )
     graph = rlx.Graph("region")
-    x: Any = graph.input("x", (4, 8))
+    x: Any = graph.input("x", X.shape)
     for op in ops:
         x = getattr(graph, op)(x)
     graph.set_outputs([x])
@@ -56,3 +60,18 @@ def test_a_step_names_the_variants_of_all_its_nodes() -> None:
             if "= region" in line
         )
         assert step.partition(" @0")[2] == names
+
+
+def test_a_profile_names_the_variants_that_ran() -> None:
+    """The table, the JSON and the trace name the variants of each step."""
+    program = prepare_region("cos", "sin", "exp", variants=(numpy_variant("sin", "a"),))
+    profile = run_blocking(
+        profile_program(program.engine, program, {"x": X}, CPU_PLACE, 2)
+    )
+    (step,) = profile.steps
+    assert step.variants == ("a",)
+    (row,) = (line for line in str(profile).splitlines() if step.label in line)
+    assert row.startswith(f"{step.label} by 'a' ")
+    assert [s["variants"] for s in profile.as_json()["steps"]] == [["a"]]
+    (event,) = (e for e in profile.trace()["traceEvents"] if e["name"] == step.label)
+    assert event["args"]["variants"] == ["a"]

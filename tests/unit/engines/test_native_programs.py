@@ -24,6 +24,8 @@ from rlxweb.engines import cpu_native_program
 from rlxweb.engines.cpu_native_program import PlanSegment, native_program_kernels
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
+from rlxweb.runtime.profile import profile_program
+from rlxweb.select.device_and_adapter import CPU_PLACE
 from rlxweb.smoke.random_graph_builder import RandomGraph
 from tests.engines_under_test import Array
 from tests.float32_products import random_floats
@@ -314,3 +316,23 @@ def test_weights_used_unpacked_are_stored_once(rng: np.random.Generator) -> None
     )
     param_nbytes = prepared.program.params["w"].nbytes
     assert retained_nbytes - param_nbytes < 4096
+
+
+def test_a_profile_does_not_name_the_native_program(rng: np.random.Generator) -> None:
+    """A profile times the steps one by one, without the native program, and names the
+    kernels that it timed.
+    """
+    prepared = PreparedCpuGraph(lstm_step_graph())
+    program = prepared.program
+    feeds = {
+        name: random_floats(rng, *node.type.shape)
+        for name, node in prepared.graph.named("input").items()
+    }
+    for name, node in prepared.graph.named("param").items():
+        prepared.set_param(name, random_floats(rng, *node.type.shape))
+    assert "by 'native program'" in program.plan.describe(program.kernel_variants)
+    profile = run_blocking(
+        profile_program(prepared.engine, program, feeds, CPU_PLACE, 1)
+    )
+    assert len(profile.steps) > 1
+    assert "native program" not in str(profile)
