@@ -45,7 +45,7 @@ def stub_text() -> str:
     Graph.load_op_methods()
     imports, lines = dict(_OWN_IMPORTS), []
     for name in sorted(Graph._op_methods):
-        function = registry.graph_methods.get(name)
+        function = registry.graph_methods.get(name) or registry.get(name).method
         parameters = inspect.signature(getattr(Graph, name))
         if function is not None:
             imports |= _imports_of(function, parameters)

@@ -194,9 +194,10 @@ class Op:
     batch      how it takes an axis of examples before its operands' own; None:
                elementwise ones as they broadcast, others by way of what they are
                built of, or one example after the other
-    method     how Graph adds its node: (graph, op's name, *operands, **attrs) → tensor;
-               None: plainly, where the op is elementwise, else no method comes of the
-               record (`op_methods.py`)
+    method     how Graph adds its node: (graph, op's name, *operands, **attrs) → tensor,
+               whose parameters name those of the Graph method; None: `add_node`, where
+               the op is elementwise, else no method comes of the record
+               (`op_methods.py`)
     numpy      names of the NumPy ufuncs that are this op on arrays of its dtypes
     smoke      over which values random graphs of the smoke test use it; None: not
     family     where it belongs, "" for one of the caller's own; the registry notes it

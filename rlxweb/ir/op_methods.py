@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABCMeta
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.builder_call_trace import traced_method
@@ -27,7 +27,6 @@ _OPERAND_NAMES = ("x", "y")
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-P = ParamSpec("P")
 
 
 @overload
@@ -45,22 +44,6 @@ def graph_method(target: Callable[..., Any] | str, /) -> Callable[..., Any]:
         return function
 
     return register if isinstance(target, str) else register(target)
-
-
-def builder_method(
-    op: str, add_op: Callable[Concatenate[Any, str, P], Tensor]
-) -> Callable[Concatenate[Any, P], Tensor]:
-    """Return a method that calls `add_op` for `op`, with its other parameters."""
-
-    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
-        return add_op(self, op, *args, **kwargs)
-
-    self_parameter, _, *parameters = signature(add_op).parameters.values()
-    method.__dict__["__signature__"] = Signature(
-        [self_parameter, *parameters], return_annotation="Tensor"
-    )
-    method.__name__ = op
-    return method
 
 
 def as_bool(graph: Graph, x: Tensor) -> Tensor:
@@ -88,7 +71,8 @@ def add_logical(graph: Graph, op: str, *operands: Tensor) -> Tensor:
         return graph.apply(op, *(as_bool(graph, x) for x in operands))
 
 
-def _add_node(graph: Graph, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
+def add_node(graph: Graph, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
+    """Add the node of an op as it is; the usual `Op.method` of one with a kernel."""
     return graph.apply(op, *operands, **attrs)
 
 
@@ -104,14 +88,21 @@ def has_method(op: Op) -> bool:
 
 
 def method_signature(op: Op) -> Signature:
-    """Return the signature of an op's method: its operands, then its attributes."""
-    kind = Parameter.POSITIONAL_OR_KEYWORD
+    """Return the signature of an op's method: its operands, then its attributes.
+
+    Those that `Op.method` has as parameters after the graph and the op's name are taken
+    from there. Other operands are x and y, other attributes as in the record.
+    """
+    kind, count = Parameter.POSITIONAL_OR_KEYWORD, op.arity_range()[0]
+    _, _, *own_parameters = signature(op.method or add_node).parameters.values()
+    named = [parameter for parameter in own_parameters if parameter.kind is kind]
+    operand_names = [parameter.name for parameter in named[:count]]
     operand_type = "Tensor" if op.arity == 1 else "Tensor | Operand"
     operands = [
         Parameter(name, kind, annotation=operand_type)
-        for name in _OPERAND_NAMES[: op.arity_range()[0]]
+        for name in operand_names or _OPERAND_NAMES[:count]
     ]
-    attributes = [
+    attributes = named[count:] or [
         Parameter(attr.name, kind, default=attr.default, annotation=attr.kind)
         for attr in op.attrs
     ]
@@ -122,7 +113,8 @@ def method_signature(op: Op) -> Signature:
 def _make_method(op: Op) -> Callable[..., Any]:
     """Return the method of an op; a number or an array stands beside a tensor."""
     own_signature, name, count = method_signature(op), op.name, op.arity_range()[0]
-    operand_names, add_node = _OPERAND_NAMES[:count], op.method or _add_node
+    operand_names = list(own_signature.parameters)[1 : 1 + count]
+    add_op = op.method or add_node
 
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Tensor:
         if kwargs or len(args) != count:
@@ -130,7 +122,7 @@ def _make_method(op: Op) -> Callable[..., Any]:
             kwargs.pop("self")
             args = tuple(kwargs.pop(operand) for operand in operand_names)
         operands = self._pair(*args) if count == 2 else args
-        return add_node(self, name, *operands, **kwargs)
+        return add_op(self, name, *operands, **kwargs)
 
     method.__dict__["__signature__"] = own_signature
     method.__name__, method.__qualname__, method.__doc__ = name, f"Graph.{name}", op.doc

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import (
-    builder_method,
     cast_like,
     graph_method,
     upcast_half,
@@ -30,15 +29,6 @@ from rlxweb.ir.tensor import Axes, Tensor
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
-
-
-def _add_softmax(g: Graph, op: str, x: Tensor, axis: int = -1) -> Tensor:
-    """Add the softmax-like `op` along an axis."""
-    return g.apply(op, x, axis=axis)
-
-
-graph_method(builder_method("softmax", _add_softmax))
-graph_method(builder_method("log_softmax", _add_softmax))
 
 
 @graph_method

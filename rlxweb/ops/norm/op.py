@@ -26,6 +26,7 @@ from rlxweb.ir.lowering import (
     OperandAccess,
 )
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
+from rlxweb.ir.op_methods import add_node
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape_arithmetic import (
     Shape,
@@ -309,6 +310,7 @@ registry.register_all(
         onnx=("Softmax",),
         vjp=_softmax_vjp,
         batch=batch_axes_rule("axis"),
+        method=add_node,
         doc="exp(x - max) / sum(exp(x - max)) along an axis.",
     ),
     Op(
@@ -322,6 +324,7 @@ registry.register_all(
         tolerance=LOG_SOFTMAX_TOLERANCE,
         samples=_SOFTMAX_SAMPLES,
         onnx=("LogSoftmax",),
+        method=add_node,
         doc="x - max - log(sum(exp(x - max))) along an axis: the logarithm of "
         "softmax, finite even where softmax underflows to 0.",
     ),

@@ -14,7 +14,6 @@ from rlxweb.core.errors import AttributeRefused
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op_methods import (
     as_bool,
-    builder_method,
     cast_like,
     graph_method,
     upcast_half,
@@ -42,21 +41,6 @@ def _resolve_axes(x: Tensor, axes: Axes | None) -> tuple[int, ...]:
     return normalize_sorted_axes(
         [as_integer(a, "an axis") for a in as_tuple(axes) or ()], x.rank
     )
-
-
-def _add_reduction(
-    g: Graph, op: str, x: Tensor, axes: Axes | None = None, keep_dim: bool = False
-) -> Tensor:
-    """Add the reduction `op` over the axes, all of them if none are named."""
-    reduced_axes = tuple(range(x.rank)) if axes is None else axes
-    return g.apply(op, x, axes=reduced_axes, keep_dim=keep_dim)
-
-
-graph_method(builder_method("sum", _add_reduction))
-graph_method(builder_method("mean", _add_reduction))
-graph_method(builder_method("max", _add_reduction))
-graph_method(builder_method("min", _add_reduction))
-graph_method(builder_method("prod", _add_reduction))
 
 
 @graph_method("any")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlxweb.ir import value_range_rules
 from rlxweb.ir.derivative import VjpContext
@@ -24,11 +24,14 @@ from rlxweb.ir.shape_arithmetic import (
     format_shape,
     normalize_sorted_axes,
 )
-from rlxweb.ir.tensor import Tensor
+from rlxweb.ir.tensor import Axes, Tensor
 from rlxweb.ir.vmap_batching import batch_axes_rule
 from rlxweb.ops.array_dtype_checks import is_float
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
 from rlxweb.ops.reduce.wgsl.plan import ReductionKind, plan_reduction
+
+if TYPE_CHECKING:
+    from rlxweb.ir.graph import Graph
 
 # In units of the largest result, since terms of either sign may cancel.
 SUM_TOLERANCE = Tolerance(atol=3e-6, relative_to_peak=True)
@@ -242,6 +245,14 @@ def _prod_vjp(ctx: VjpContext) -> list[Tensor | None]:
     return [slope * _restore_reduced_axes(ctx, ctx.grad)]
 
 
+def _add_reduction(
+    g: Graph, op: str, x: Tensor, axes: Axes | None = None, keep_dim: bool = False
+) -> Tensor:
+    """Add the reduction `op` over the axes, all of them if none are named."""
+    reduced_axes = tuple(range(x.rank)) if axes is None else axes
+    return g.apply(op, x, axes=reduced_axes, keep_dim=keep_dim)
+
+
 _reduction_op = partial(
     Op,
     infer=_infer,
@@ -253,6 +264,7 @@ _reduction_op = partial(
         _case(s, (1,)) for s in ((4, 16), (1 << 15, 4), (256, 512))
     ),
     batch=batch_axes_rule("axes"),
+    method=_add_reduction,
 )
 
 registry.register_all(

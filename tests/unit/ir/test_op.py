@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import string
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from rlxweb.core.errors import AttributeRefused, DTypeError, GraphError, Unknown
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Expr, Leaf
 from rlxweb.ir.op import Attr, Op, Registry, TensorType, registry
+from rlxweb.ir.op_methods import add_node, method_signature
 from rlxweb.ir.sample import Drawn, Sample
 from tests.cli_runners import run_python
 from tests.op_factory import make_op
@@ -181,6 +184,23 @@ def test_drawn_values_keep_their_range() -> None:
     assert Drawn((9,), DType.U32, -5, 1).draw(rng).max() <= 1
     whole = Drawn((99,), DType.F32, -3, 3, whole=True).draw(rng)
     np.testing.assert_array_equal(whole, np.round(whole))
+
+
+@pytest.mark.parametrize(
+    ("method", "names"),
+    [
+        (add_node, ["x", "y", "scale"]),
+        (lambda graph, op, rows, weights: ..., ["rows", "weights", "scale"]),
+        (lambda graph, op, rows, weights, by=1: ..., ["rows", "weights", "by"]),
+    ],
+)
+def test_a_method_has_the_parameters_of_the_function_that_adds_its_node(
+    method: Callable[..., Any], names: list[str]
+) -> None:
+    """What it leaves open comes from the record: operands x and y, and attributes."""
+    attrs = (Attr("scale", "float", 1.0),)
+    own = method_signature(make_op(arity=2, attrs=attrs, method=method))
+    assert [*own.parameters] == ["self", *names]
 
 
 CONCURRENT_LOAD_PROGRAM = """
