@@ -197,7 +197,7 @@ def test_drawn_values_keep_their_range() -> None:
 def test_a_method_has_the_parameters_of_the_function_that_adds_its_node(
     method: Callable[..., Any], names: list[str]
 ) -> None:
-    """What it leaves open comes from the record: operands x and y, and attributes."""
+    """Parameters that it leaves open come from the record: x and y, and attributes."""
     attrs = (Attr("scale", "float", 1.0),)
     own = method_signature(make_op(arity=2, attrs=attrs, method=method))
     assert [*own.parameters] == ["self", *names]
