@@ -18,6 +18,7 @@ from rlxweb.ir.attribute import REQUIRED
 from rlxweb.ir.builder_call_trace import traced_method
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Op, registry
+from rlxweb.ir.shape_arithmetic import Shape
 from rlxweb.ir.tensor import Tensor, op_context
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ def upcast_half(x: Tensor) -> Tensor:
 def cast_like(x: Tensor, like: Tensor) -> Tensor:
     """Cast x to the dtype of `like`."""
     return x if x.dtype is like.dtype else x.cast(like.dtype)
+
+
+def reshape_if_needed(x: Tensor, shape: Shape) -> Tensor:
+    """Return x in a shape, without a node where it has that shape."""
+    return x if x.shape == shape else x.reshape(shape)
 
 
 def add_logical(graph: Graph, op: str, *operands: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from rlxweb.core.errors import RlxError
 from rlxweb.ir.fusion_pattern import FusionMatch, single_use_node
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.op import TensorType
+from rlxweb.ir.op_methods import reshape_if_needed
 from rlxweb.ir.shape_arithmetic import Shape, broadcast
 from rlxweb.ir.tensor import Tensor
 
@@ -132,21 +133,16 @@ def _build_match(
     def build(g: Graph, tensors: tuple[Tensor, ...]) -> Tensor:
         perms = (*operands.perms, ())[: len(tensors)]
         arguments = [
-            _in_shape(g, g.transpose(x, perm) if perm else x, shape)
+            reshape_if_needed(g.transpose(x, perm) if perm else x, shape)
             for x, perm, shape in zip(tensors, perms, shapes, strict=True)
         ]
         out = g.apply("attention", *arguments, **attrs)
         if operands.is_positions_first:
             out = g.transpose(out, _HEADS_FIRST_PERM)
-        return _in_shape(g, out, node.type.shape)
+        return reshape_if_needed(out, node.type.shape)
 
     types = tuple(TensorType(shape, dtype) for shape in shapes)
     return FusionMatch(tuple(input_ids), types, attrs, build)
-
-
-def _in_shape(g: Graph, x: Tensor, shape: Shape) -> Tensor:
-    """Return x in a shape, without a node where it has that shape."""
-    return x if g.node(x.id).type.shape == shape else g.reshape(x, shape)
 
 
 @dataclass(frozen=True, slots=True)

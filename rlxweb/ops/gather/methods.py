@@ -350,9 +350,9 @@ def _add_running(
     g: Graph,
     op: str,
     x: Tensor,
-    axis: int = -1,
-    exclusive: bool = False,
-    reverse: bool = False,
+    axis: int,
+    exclusive: bool,
+    reverse: bool,
 ) -> Tensor:
     """Add the running sums or products along an axis.
 

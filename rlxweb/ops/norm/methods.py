@@ -15,6 +15,7 @@ from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import (
     cast_like,
     graph_method,
+    reshape_if_needed,
     upcast_half,
 )
 from rlxweb.ir.shape_arithmetic import (
@@ -128,7 +129,7 @@ def _row_parameter(
     if parameter is None:
         parameter = g.constant(value, x.dtype)
     elif parameter.shape == sizes:
-        return _reshape_if_needed(g, parameter, (prod(sizes),))
+        return reshape_if_needed(parameter, (prod(sizes),))
     elif broadcast(parameter.shape, sizes) != sizes:
         raise ShapeError(
             f"{op} of {format_shape(x.shape)}",
@@ -136,13 +137,7 @@ def _row_parameter(
             f"it must broadcast to the shape of the normalized axes, "
             f"{format_shape(sizes)}",
         )
-    return _reshape_if_needed(
-        g, g.apply("expand", parameter, shape=sizes), (prod(sizes),)
-    )
-
-
-def _reshape_if_needed(g: Graph, x: Tensor, shape: Shape) -> Tensor:
-    return x if x.shape == shape else g.apply("reshape", x, shape=shape)
+    return reshape_if_needed(g.apply("expand", parameter, shape=sizes), (prod(sizes),))
 
 
 @graph_method
@@ -191,7 +186,7 @@ def batch_statistics(g: Graph, x: Tensor) -> tuple[Tensor, Tensor]:
     """
     axes = tuple(a for a in range(x.rank) if a != 1)
     mean, variance = (
-        cast_like(_reshape_if_needed(g, moment, x.shape[1:2]), x)
+        cast_like(reshape_if_needed(moment, x.shape[1:2]), x)
         for moment in _moments(g, upcast_half(x), axes)
     )
     return mean, variance
@@ -221,7 +216,7 @@ def _scale_and_shift(
         x = g.apply(
             op,
             x,
-            _reshape_if_needed(g, factor, (*factor.shape, *(1,) * (x.rank - 2))),
+            reshape_if_needed(factor, (*factor.shape, *(1,) * (x.rank - 2))),
         )
     return x
 
@@ -247,8 +242,8 @@ def group_norm(
             "expected an array [N, C, …] and a num_groups >= 1 that divides C",
         )
     group_size = prod(x.shape[1:]) // num_groups
-    rows = _reshape_if_needed(g, x, (x.shape[0], num_groups, group_size))
-    normalized = _reshape_if_needed(g, g.layer_norm(rows, eps=eps), x.shape)
+    rows = reshape_if_needed(x, (x.shape[0], num_groups, group_size))
+    normalized = reshape_if_needed(g.layer_norm(rows, eps=eps), x.shape)
     return _scale_and_shift(g, normalized, weight, bias)
 
 
@@ -289,12 +284,12 @@ def local_response_norm(
         )
     n, c = x.shape[:2]
     upcast = upcast_half(x)
-    square = _reshape_if_needed(g, upcast * upcast, (n, 1, c, prod(x.shape[2:])))
+    square = reshape_if_needed(upcast * upcast, (n, 1, c, prod(x.shape[2:])))
     pads = (front, 0, size - 1 - front, 0)
     sums = g.apply("sum_pool", square, kernel=(size, 1), pads=pads)
     result = upcast / g.apply(
         "pow",
-        _reshape_if_needed(g, sums, x.shape) * (alpha / size) + k,
+        reshape_if_needed(sums, x.shape) * (alpha / size) + k,
         g.constant(beta, upcast.dtype),
     )
     return cast_like(result, x)
