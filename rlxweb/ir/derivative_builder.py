@@ -1,4 +1,4 @@
-"""Builder methods that add derivatives and batched versions of computations to the same
+"""Graph methods that add derivatives and batched versions of computations to the same
 graph.
 """
 
@@ -16,7 +16,7 @@ from rlxweb.ir.vmap_batching import vectorize
 
 
 class DerivativeBuilder(OpBuilder):
-    """Builder methods for derivatives and batching; mixed into Graph."""
+    """Graph methods for derivatives and batching; mixed into Graph."""
 
     def stop_gradient(self, x: Tensor) -> Tensor:
         """Return x, treated as a constant by derivatives."""

@@ -39,7 +39,7 @@ class EinsumGraph(Protocol):
     def diagonal(
         self, x: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1
     ) -> Tensor:
-        """See ProductBuilder.diagonal."""
+        """See Graph.diagonal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LabeledTensor:
 
 
 def einsum(g: EinsumGraph, subscripts: str, operands: Sequence[Tensor]) -> Tensor:
-    """Return the sum that the subscripts describe; see `ProductBuilder.einsum`."""
+    """Return the sum that the subscripts describe; see `Graph.einsum`."""
     input_labels, output_labels = _parse_subscripts(
         subscripts, [x.rank for x in operands]
     )

@@ -31,8 +31,8 @@ class OpBuilder(GraphMethods):
 
     @abstractmethod
     def operand(self, value: Any, dtype: DType) -> Tensor:
-        """Turn a value into a tensor of the graph; see Builder.operand."""
+        """Turn a value into a tensor of the graph; see Graph.operand."""
 
     @abstractmethod
     def _pair(self, x: Any, y: Any) -> tuple[Tensor, Tensor]:
-        """Turn two operands into tensors of the graph; see Builder."""
+        """Turn two operands into tensors of the graph."""

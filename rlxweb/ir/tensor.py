@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Number = int | float | bool
 Operand = Number | npt.NDArray[Any] | np.generic
-"""Values that become constants beside a tensor; see `Builder.operand`."""
+"""Values that become constants beside a tensor; see `Graph.operand`."""
 Axes = int | Sequence[int]
 """Axis or axes of a tensor; negative ones count from the end."""
 

@@ -7,9 +7,9 @@ reason. Nothing here knows a device.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace as changed
 from typing import Any
 
 import numpy as np
@@ -102,7 +102,7 @@ def register_custom(
     if is_elementwise:
         _check_operands(record, context)
     if flops is not None:
-        record = changed(record, flops=flops)
+        record = dataclasses.replace(record, flops=flops)
     for sample in record.samples:
         _check_sample(record, sample)
     return registry.register(record, replace=replace)

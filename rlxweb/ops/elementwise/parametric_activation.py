@@ -25,7 +25,7 @@ from rlxweb.ir.op import (
     registry,
 )
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ops.elementwise import parametric_activation_vjp as back
+from rlxweb.ops.elementwise import parametric_activation_vjp
 from rlxweb.ops.elementwise.activation import clip_far_below, sigmoid
 from rlxweb.ops.elementwise.op import NUMERIC_DTYPES, infer_broadcast_of
 from rlxweb.ops.elementwise.unary_factories import (
@@ -142,7 +142,7 @@ registry.register_all(
         fewer_unary_samples(-4, 4, (-60, 60)),
         softplus,
         uses=("exponential", "logarithms"),
-        slope=back.softplus_slope,
+        slope=parametric_activation_vjp.softplus_slope,
         onnx=("Softplus",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (0, max(b, 0) + 1, 1)),
     ),
@@ -153,7 +153,7 @@ registry.register_all(
         fewer_unary_samples(-4, 4, (-60, 60)),
         mish,
         uses=("mish",),
-        slope=back.mish_slope,
+        slope=parametric_activation_vjp.mish_slope,
         onnx=("Mish",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-0.4, max(b, 0), 1.1)),
     ),
@@ -165,7 +165,7 @@ registry.register_all(
         elu,
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", 1.0),),
-        slope=back.elu_slope,
+        slope=parametric_activation_vjp.elu_slope,
         onnx=("Elu",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1, max(b, 0), 1)),
     ),
@@ -179,7 +179,7 @@ registry.register_all(
         selu,
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", SELU_ALPHA), _float_attr("gamma", SELU_GAMMA)),
-        slope=back.selu_slope,
+        slope=parametric_activation_vjp.selu_slope,
         onnx=("Selu",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1.8, max(1.06 * b, 0), 1.8)),
     ),
@@ -195,7 +195,7 @@ registry.register_all(
         celu,
         uses=("exponential", "opaque"),
         attrs=(_float_attr("alpha", 1.0),),
-        slope=back.celu_slope,
+        slope=parametric_activation_vjp.celu_slope,
         onnx=("Celu",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1, max(b, 0), 1)),
     ),
@@ -206,7 +206,7 @@ registry.register_all(
         fewer_unary_samples(-4, 4, (-60, 60)),
         hard_sigmoid,
         attrs=(_float_attr("alpha", 0.2), _float_attr("beta", 0.5)),
-        slope=back.hard_sigmoid_slope,
+        slope=parametric_activation_vjp.hard_sigmoid_slope,
         onnx=("HardSigmoid",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (0, 1, 0.2)),
     ),
@@ -216,7 +216,7 @@ registry.register_all(
         "x times hard_sigmoid(x, 1/6, 1/2).",
         fewer_unary_samples(-4, 4, (-60, 60)),
         hard_swish,
-        slope=back.hard_swish_slope,
+        slope=parametric_activation_vjp.hard_swish_slope,
         onnx=("HardSwish",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-0.4, max(b, 0), 1.5)),
     ),
@@ -226,7 +226,7 @@ registry.register_all(
         "x / (1 + |x|).",
         fewer_unary_samples(-4, 4, (-1e6, 1e6)),
         softsign,
-        slope=back.softsign_slope,
+        slope=parametric_activation_vjp.softsign_slope,
         onnx=("Softsign",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-1, 1, 1)),
     ),
@@ -238,7 +238,7 @@ registry.register_all(
         lambda xp, x, alpha: xp.where(x < 0, alpha * x, x),
         uses=("opaque",),
         attrs=(_float_attr("alpha", 0.01),),
-        slope=back.leaky_relu_slope,
+        slope=parametric_activation_vjp.leaky_relu_slope,
         onnx=("LeakyRelu",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (min(a, 0), max(b, 0), 1)),
     ),
@@ -249,7 +249,7 @@ registry.register_all(
         fewer_unary_samples(-4, 4, alpha=0.75),
         thresholded_relu,
         attrs=(_float_attr("alpha", 1.0),),
-        slope=back.thresholded_relu_slope,
+        slope=parametric_activation_vjp.thresholded_relu_slope,
         onnx=("ThresholdedRelu",),
     ),
     _linear_op(
@@ -262,7 +262,7 @@ registry.register_all(
         shrink,
         uses=("opaque",),
         attrs=(_float_attr("lambd", 0.5), _float_attr("bias", 0.0)),
-        slope=back.shrink_slope,
+        slope=parametric_activation_vjp.shrink_slope,
         onnx=("Shrink",),
     ),
     _gate_op(
@@ -273,7 +273,7 @@ registry.register_all(
         swish,
         uses=("sigmoid",),
         attrs=(_float_attr("alpha", 1.0),),
-        slope=back.swish_slope,
+        slope=parametric_activation_vjp.swish_slope,
         onnx=("Swish",),
         smoke=SmokeRange(-inf, inf, lambda a, b: (-0.3, max(b, 0), 1.1)),
     ),
@@ -292,7 +292,10 @@ registry.register_all(
             _prelu_case(DType.U32, 0),
         ),
         onnx=("PRelu",),
-        vjp=slopes(back.prelu_slope_by_x, back.prelu_slope_by_slope),
+        vjp=slopes(
+            parametric_activation_vjp.prelu_slope_by_x,
+            parametric_activation_vjp.prelu_slope_by_slope,
+        ),
         doc="x where x > 0, else the second operand times x.",
     ),
 )

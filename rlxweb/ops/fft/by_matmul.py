@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.codegen import fft_arithmetic as plan
+from rlxweb.codegen import fft_arithmetic
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.tensor import Tensor
@@ -52,7 +52,7 @@ def swap_halves(g: Graph, x: Tensor) -> Tensor:
 def dft_matrix(n: int) -> npt.NDArray[np.float64]:
     """Return the [2n, 2n] matrix M with block row @ M = DFT of the row."""
     k = np.arange(n)
-    w = plan.complex_roots_of_unity(n)[np.outer(k, k) % n]
+    w = fft_arithmetic.complex_roots_of_unity(n)[np.outer(k, k) % n]
     return np.block([[w.real, w.imag], [-w.imag, w.real]])
 
 
@@ -61,9 +61,9 @@ def forward_dft(g: Graph, x: Tensor) -> Tensor:
     n = x.shape[-1] // 2
     if n == 1:
         return x
-    if not plan.is_smooth(n):
+    if not fft_arithmetic.is_smooth(n):
         return _bluestein_dft(g, x, n)
-    return _mixed_radix_dft(g, x, plan.radices(n, MAX_DFT_MATRIX))
+    return _mixed_radix_dft(g, x, fft_arithmetic.radices(n, MAX_DFT_MATRIX))
 
 
 def inverse_dft(g: Graph, x: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def _mixed_radix_dft(g: Graph, x: Tensor, factors: tuple[int, ...]) -> Tensor:
     x = g.matmul(x, g.constant(dft_matrix(n1), x.dtype))
     x = g.reshape(x, (rows, n2, 2 * n1))
     exponents = np.outer(np.arange(n2), np.arange(n1)) % n
-    x = multiply_complex(g, x, plan.complex_roots_of_unity(n)[exponents])
+    x = multiply_complex(g, x, fft_arithmetic.complex_roots_of_unity(n)[exponents])
     x = g.transpose(g.reshape(x, (rows, n2, 2, n1)), (0, 3, 2, 1))
     x = _mixed_radix_dft(g, g.reshape(x, (rows * n1, 2 * n2)), factors[1:])
     x = g.transpose(g.reshape(x, (rows, n1, 2, n2)), (0, 2, 3, 1))
@@ -94,12 +94,12 @@ def _mixed_radix_dft(g: Graph, x: Tensor, factors: tuple[int, ...]) -> Tensor:
 
 def _bluestein_dft(g: Graph, x: Tensor, n: int) -> Tensor:
     """Compute a DFT of any length by Bluestein's chirp transform."""
-    size = plan.next_fast_length(2 * n - 1)
-    chirp = plan.chirp(n)
+    size = fft_arithmetic.next_fast_length(2 * n - 1)
+    chirp = fft_arithmetic.chirp(n)
     re, im = g.split_block(multiply_complex(g, x, chirp))
     pad = zeros(g, (x.shape[0], size - n), x.dtype)
     x = g.concat([re, pad, im, pad], axis=1)
-    x = multiply_complex(g, forward_dft(g, x), plan.chirp_filter(n, size))
+    x = multiply_complex(g, forward_dft(g, x), fft_arithmetic.chirp_filter(n, size))
     re, im = g.split_block(inverse_dft(g, x))
     x = join_halves(g, g.narrow(re, 1, 0, n), g.narrow(im, 1, 0, n))
     return multiply_complex(g, x, chirp)
@@ -120,7 +120,7 @@ def build_fft(g: Graph, attrs: Any, x: Tensor) -> Tensor:
     n, shape = x.shape[-1] // 2, x.shape
     rows, _ = _flatten_rows(g, x)
     rows = inverse_dft(g, rows) if attrs["inverse"] else forward_dft(g, rows)
-    factor = plan.norm_scale(n, attrs["inverse"], attrs["norm"])
+    factor = fft_arithmetic.norm_scale(n, attrs["inverse"], attrs["norm"])
     return g.reshape(_scale(g, rows, factor), shape)
 
 
@@ -130,7 +130,9 @@ def build_rfft(g: Graph, attrs: Any, x: Tensor) -> Tensor:
     rows, lead = _flatten_rows(g, x)
     bins = n // 2 + 1
     full = forward_dft(g, join_halves(g, rows, zeros(g, rows.shape, x.dtype)))
-    re, im = g.split_block(_scale(g, full, plan.norm_scale(n, False, attrs["norm"])))
+    re, im = g.split_block(
+        _scale(g, full, fft_arithmetic.norm_scale(n, False, attrs["norm"]))
+    )
     half = join_halves(g, g.narrow(re, 1, 0, bins), g.narrow(im, 1, 0, bins))
     return g.reshape(half, (*lead, 2 * bins))
 
@@ -148,7 +150,7 @@ def build_irfft(g: Graph, attrs: Any, x: Tensor) -> Tensor:
     )
     out = g.narrow(full, 1, 0, n)
     return g.reshape(
-        _scale(g, out, plan.norm_scale(n, True, attrs["norm"])), (*lead, n)
+        _scale(g, out, fft_arithmetic.norm_scale(n, True, attrs["norm"])), (*lead, n)
     )
 
 

@@ -31,9 +31,9 @@ from rlxweb.ir.shape_arithmetic import (
 )
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.vmap_batching import batch_all_operands, batch_broadcast
-from rlxweb.ops.fft import by_matmul as compose
+from rlxweb.ops.fft import by_matmul
 from rlxweb.ops.fft.vjp import fft_vjp, irfft_vjp, rfft_vjp
-from rlxweb.ops.fft.wgsl import plan as calls
+from rlxweb.ops.fft.wgsl.plan import plan_fft
 from rlxweb.ops.matmul.op import widen_float16
 
 NORM_ATTR = Attr("norm", "str", "backward", ("backward", "ortho", "forward", "none"))
@@ -197,7 +197,7 @@ def _fft_kernel(op: str, build: Callable[..., Tensor]) -> Kernel:
     """Return the kernel of a transform, with a decomposition as fallback."""
 
     def plan(types: Types, out: TensorType, attrs: Attrs) -> KernelPlan:
-        return calls.plan_fft(op, types[0].shape, attrs)
+        return plan_fft(op, types[0].shape, attrs)
 
     return Kernel(plan, Compose(build))
 
@@ -343,7 +343,7 @@ registry.register_all(
         name="fft",
         infer=_infer_fft,
         reference=_fft_reference,
-        lower=_fft_kernel("fft", compose.build_fft),
+        lower=_fft_kernel("fft", by_matmul.build_fft),
         attrs=(Attr("inverse", "bool", False), NORM_ATTR),
         samples=_FFT_SAMPLES,
         vjp=fft_vjp,
@@ -357,7 +357,7 @@ registry.register_all(
         name="rfft",
         infer=_infer_rfft,
         reference=_rfft_reference,
-        lower=_fft_kernel("rfft", compose.build_rfft),
+        lower=_fft_kernel("rfft", by_matmul.build_rfft),
         attrs=(NORM_ATTR,),
         samples=_RFFT_SAMPLES,
         vjp=rfft_vjp,
@@ -370,7 +370,7 @@ registry.register_all(
         name="irfft",
         infer=_infer_irfft,
         reference=_irfft_reference,
-        lower=_fft_kernel("irfft", compose.build_irfft),
+        lower=_fft_kernel("irfft", by_matmul.build_irfft),
         attrs=(Attr("n", "int"), NORM_ATTR),
         samples=_IRFFT_SAMPLES,
         vjp=irfft_vjp,

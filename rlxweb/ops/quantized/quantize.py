@@ -21,9 +21,9 @@ from rlxweb.ir.shape_arithmetic import (
     bad_attribute,
     bad_dtype,
     bad_shape,
+    format_shape,
     normalize_axis,
 )
-from rlxweb.ir.shape_arithmetic import format_shape as show_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.value_range_rules import RangeRule
 from rlxweb.ops.array_dtype_checks import numpy_dtype
@@ -55,7 +55,7 @@ def _check_scale_shape(x: Shape, scale: Shape, zero: Shape, attrs: Attrs) -> Non
     """
     if zero != scale:
         raise bad_shape(
-            f"got scale {show_shape(scale)} and zero {show_shape(zero)}",
+            f"got scale {format_shape(scale)} and zero {format_shape(zero)}",
             "scale and zero must have the same shape",
         )
     block_size = attrs["block_size"]
@@ -72,11 +72,11 @@ def _check_scale_shape(x: Shape, scale: Shape, zero: Shape, attrs: Attrs) -> Non
         expected_shape = (*x[:axis], ceil(x[axis] / block_size), *x[axis + 1 :])
     if scale != expected_shape:
         raise bad_shape(
-            f"got scale {show_shape(scale)} for x {show_shape(x)}",
-            f"expected {show_shape(expected_shape)} for axis {axis} in blocks of "
+            f"got scale {format_shape(scale)} for x {format_shape(x)}",
+            f"expected {format_shape(expected_shape)} for axis {axis} in blocks of "
             f"{block_size}"
             if block_size
-            else f"expected one number, or {show_shape(expected_shape)} for axis "
+            else f"expected one number, or {format_shape(expected_shape)} for axis "
             f"{axis}",
         )
 

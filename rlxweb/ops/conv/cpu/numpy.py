@@ -22,7 +22,7 @@ from rlxweb.codegen.array_tiles import TILE_ELEMENTS, parallel_for
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.ir.layout import row_major_strides
-from rlxweb.ops.conv.cpu.wasm import WasmConvolution as Gathered
+from rlxweb.ops.conv.cpu.wasm import WasmConvolution
 from rlxweb.ops.conv.wgsl.plan import ConvolutionShape
 from rlxweb.ops.conv.windows import SlidingWindows
 from rlxweb.ops.matmul.cpu.wasm import matmul, try_matmul_into
@@ -86,7 +86,9 @@ class NumpyConvolution:
         is_small = is_single and term_count * prod(w.out_shape) <= _MAX_GATHER_ELEMENTS
         needs_no_windows = self.is_pointwise or self.is_depthwise
         self.wasm_convolution = (
-            None if needs_no_windows or not Gathered.can_run(conv) else Gathered(conv)
+            None
+            if needs_no_windows or not WasmConvolution.can_run(conv)
+            else WasmConvolution(conv)
         )
         self._gather_indices = None
         if is_small and self.wasm_convolution is None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from rlxweb.ir.layout import row_major_strides
 from rlxweb.ops.conv.cpu.wasm_codegen import MIN_LINE_WINDOWS
 from rlxweb.ops.conv.wgsl.plan import ConvolutionShape
-from rlxweb.ops.conv.windows import SlidingWindows as Reached
+from rlxweb.ops.conv.windows import SlidingWindows
 from rlxweb.ops.matmul.cpu.wasm import MIN_MULTIPLICATIONS, WASM_SCRATCH, wasm_functions
 from rlxweb.ops.matmul.cpu.wasm_codegen import (
     GROUP_PANELS,
@@ -241,7 +241,7 @@ class _PhaseSplitInput:
         return padded
 
 
-def _axis_slices(w: Reached, axis: int) -> tuple[slice, slice]:
+def _axis_slices(w: SlidingWindows, axis: int) -> tuple[slice, slice]:
     """Return where an axis' elements go, and which of them do."""
     count = max(0, min(w.spatial_shape[axis], w.extents[axis] - w.pads_before[axis]))
     return slice(w.pads_before[axis], w.pads_before[axis] + count), slice(0, count)

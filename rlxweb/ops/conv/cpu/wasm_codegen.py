@@ -12,7 +12,7 @@ from typing import Final
 
 from rlxweb.codegen.wasm_builder import WasmFunctionBuilder
 
-ARGUMENTS: Final = (
+WINDOW_PRODUCT_ARGUMENTS: Final = (
     *("a", "x", "taps", "starts", "out", "rows", "terms", "count", "length"),
     *("a_row", "out_row"),
 )
@@ -83,7 +83,7 @@ def _emit_term(
 
 def _line_product_function(first_index: int) -> WasmFunctionBuilder:
     """Build `of_runs`: line by line, some rows at a time."""
-    f = WasmFunctionBuilder("of_runs", *ARGUMENTS)
+    f = WasmFunctionBuilder("of_runs", *WINDOW_PRODUCT_ARGUMENTS)
     f.declare_locals("i32", "row", "left", "begin", "at", "here")
     with f.loop_until("count", 0, "i32.eq"):
         f.emit("x", "starts")

@@ -16,7 +16,7 @@ from rlxweb.ir.lowering import BufferRef, KernelDispatch, KernelPlan
 from rlxweb.ir.op import TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import numel
 from rlxweb.ops.conv.wgsl.implicit_gemm import implicit_gemm_rule
-from rlxweb.ops.conv.wgsl.plan import conv_tile_source as tile_text
+from rlxweb.ops.conv.wgsl.plan import conv_tile_source
 from rlxweb.ops.conv.windows import sliding_windows
 from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
 from rlxweb.ops.layout.wgsl.padding import default_plan_rule, whole_image_padding_rule
@@ -83,7 +83,7 @@ def plan_conv_small_tiles(
         conv_dispatch,
         grid=tuple((name, tiles.get(name, 1)) for name, _ in conv_dispatch.grid),
         workgroup_size=64,
-        source=tile_text(rows, 1),
+        source=conv_tile_source(rows, 1),
     )
     return replace(plan, dispatches=(*earlier_dispatches, dispatch))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlxweb.codegen import fft_arithmetic as plan
+from rlxweb.codegen import fft_arithmetic
 from rlxweb.ir.lowering import (
     BufferRef,
     IterationAxis,
@@ -112,7 +112,9 @@ class RowPlanBuilder:
 
     def roots_table(self, n: int) -> OperandAccess:
         """Return the access to the table of the n roots of unity."""
-        return self.host_table(f"roots {n}", lambda: plan.roots_of_unity(n), 2 * n)
+        return self.host_table(
+            f"roots {n}", lambda: fft_arithmetic.roots_of_unity(n), 2 * n
+        )
 
     def reused_scratch(self, numel: int) -> OperandAccess:
         """Return scratch of `numel` elements that every chunk of a dispatch
@@ -183,7 +185,7 @@ def add_stockham_passes(
     """Add the self-sorting passes of `fft_pass.wgsl`, alternating between two scratch
     buffers.
     """
-    done_length, factors = 1, plan.radices(n, 4)
+    done_length, factors = 1, fft_arithmetic.radices(n, 4)
     table = builder.roots_table(n)
     for pass_index, radix in enumerate(factors):
         is_last = pass_index == len(factors) - 1
@@ -252,7 +254,7 @@ def with_bluestein(smooth_transform: SmoothTransform) -> SmoothTransform:
         output_count: int,
         scale: float,
     ) -> None:
-        if plan.is_smooth(n):
+        if fft_arithmetic.is_smooth(n):
             smooth_transform(builder, n, source, target, output_count, scale)
         else:
             add_bluestein(
@@ -274,13 +276,17 @@ def add_bluestein(
     """Add the convolution with a chirp, step by step; see `SmoothTransform` for the
     arguments.
     """
-    padded_length = plan.bluestein_length(2 * n - 1)
+    padded_length = fft_arithmetic.bluestein_length(2 * n - 1)
     chirp_table = builder.host_table(
-        f"chirp {n}", lambda: plan.to_block_layout(plan.chirp(n)), 2 * n
+        f"chirp {n}",
+        lambda: fft_arithmetic.to_block_layout(fft_arithmetic.chirp(n)),
+        2 * n,
     )
     filter_table = builder.host_table(
         f"filter {n}",
-        lambda: plan.to_block_layout(plan.chirp_filter(n, padded_length)),
+        lambda: fft_arithmetic.to_block_layout(
+            fft_arithmetic.chirp_filter(n, padded_length)
+        ),
         2 * padded_length,
     )
     padded = builder.scratch_rows(padded_length, "padded")
@@ -314,7 +320,7 @@ def plan_complex_fft(
     source, target = block_row_layout(IN, n), block_row_layout(OUT, n)
     if inverse:
         source, target = source.swap_parts(), target.swap_parts()
-    scale = plan.norm_scale(n, inverse, norm)
+    scale = fft_arithmetic.norm_scale(n, inverse, norm)
     transform(builder, n, source, target, n, scale)
     return builder.build()
 
@@ -327,7 +333,7 @@ def plan_real_fft(
     An even row is a complex row of half the length, its spectrum split afterwards.
     """
     builder = RowPlanBuilder(rows)
-    bins, scale = n // 2 + 1, plan.norm_scale(n, False, norm)
+    bins, scale = n // 2 + 1, fft_arithmetic.norm_scale(n, False, norm)
     target = block_row_layout(OUT, bins)
     if n % 2:
         transform(builder, n, ComplexRowLayout(IN, n), target, bins, scale)
@@ -351,7 +357,7 @@ def plan_inverse_real_fft(
     imaginary parts at both ends are ignored.
     """
     builder = RowPlanBuilder(rows)
-    bins, scale = n // 2 + 1, plan.norm_scale(n, True, norm)
+    bins, scale = n // 2 + 1, fft_arithmetic.norm_scale(n, True, norm)
     source = block_row_layout(IN, bins)
     if n % 2:
         full = builder.scratch_rows(n)
@@ -378,7 +384,7 @@ def _half_spectrum_roots(builder: RowPlanBuilder, n: int) -> OperandAccess:
     """Return the access to the roots of unity of the first n // 2 + 1 bins."""
     bins = n // 2 + 1
     return builder.host_table(
-        f"half turn {n}", lambda: plan.roots_of_unity(n, bins), 2 * bins
+        f"half turn {n}", lambda: fft_arithmetic.roots_of_unity(n, bins), 2 * bins
     )
 
 
@@ -407,5 +413,7 @@ def smooth_lengths(n: int, real: bool) -> tuple[int, ...]:
     """Return the lengths of the `SmoothTransform` calls in a transform of length n."""
     inner = n // 2 if real and n % 2 == 0 else n
     return (
-        (inner,) if plan.is_smooth(inner) else (plan.bluestein_length(2 * inner - 1),)
+        (inner,)
+        if fft_arithmetic.is_smooth(inner)
+        else (fft_arithmetic.bluestein_length(2 * inner - 1),)
     )

@@ -14,13 +14,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlxweb.codegen import fft_arithmetic as plan
+from rlxweb.codegen import fft_arithmetic
 from rlxweb.codegen.butterfly import ComplexNames, WgslButterflyBuilder
 from rlxweb.codegen.wgsl_entry_point import MAIN_TEXT
 from rlxweb.core.limits import Limits
 from rlxweb.ir.lowering import KernelPlan
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ops.fft.wgsl import plan as calls
 from rlxweb.ops.fft.wgsl.in_place import (
     LoadValue,
     StoreBin,
@@ -31,6 +30,9 @@ from rlxweb.ops.fft.wgsl.plan import (
     ComplexRowLayout,
     RowPlanBuilder,
     SmoothTransform,
+    plan_fft,
+    smooth_lengths,
+    transform_length,
     with_bluestein,
 )
 from rlxweb.ops.kernel_variant import KernelVariant, WgslPlanRule
@@ -44,7 +46,9 @@ def can_unroll(n: int, max_radix: int) -> bool:
     """Return whether butterflies of at most `max_radix`, or of a prime, transform
     length n.
     """
-    return max(plan.radices(n, max_radix)) <= max(max_radix, plan.MAX_PRIME)
+    return max(fft_arithmetic.radices(n, max_radix)) <= max(
+        max_radix, fft_arithmetic.MAX_PRIME
+    )
 
 
 def row_reader(rows: ComplexRowLayout) -> LoadValue:
@@ -109,7 +113,7 @@ def workgroup_radices(n: int) -> tuple[int, ...]:
     """Return small radices for short rows, so that a workgroup has enough
     butterflies.
     """
-    return plan.radices(n, 16 if n >= 1024 else 8 if n >= 128 else 4)
+    return fft_arithmetic.radices(n, 16 if n >= 1024 else 8 if n >= 128 else 4)
 
 
 def load_shared(e: WgslButterflyBuilder, base: str, offset: int) -> ComplexNames:
@@ -171,7 +175,7 @@ def add_unrolled_passes(
     scale: float,
 ) -> None:
     """Add Stockham passes, one butterfly per invocation."""
-    radices, done_length = plan.radices(n, MAX_PASS_RADIX), 1
+    radices, done_length = fft_arithmetic.radices(n, MAX_PASS_RADIX), 1
     table = builder.roots_table(n)
     for pass_index, radix in enumerate(radices):
         is_last = pass_index == len(radices) - 1
@@ -245,10 +249,10 @@ def fft_rules(choose: TransformChoice) -> Callable[[str], WgslPlanRule]:
             types: Types, out: TensorType, attrs: Mapping[str, Any], limits: Limits
         ) -> KernelPlan | None:
             shape = types[0].shape
-            n = calls.transform_length(op, shape[-1], attrs)
-            lengths = calls.smooth_lengths(n, op != "fft")
+            n = transform_length(op, shape[-1], attrs)
+            lengths = smooth_lengths(n, op != "fft")
             transform = choose(math.prod(shape[:-1]), lengths, limits)
-            return transform and calls.plan_fft(op, shape, attrs, transform)
+            return transform and plan_fft(op, shape, attrs, transform)
 
         return build_plan
 

@@ -34,9 +34,10 @@ from rlxweb.ops.matmul.cpu.wasm_codegen import (
     scratch_floats,
 )
 from rlxweb.ops.matmul.cpu.web_worker_matmul import (
-    MIN_SHARED_MULTIPLICATIONS as LEAST_SHARED,
+    MIN_SHARED_MULTIPLICATIONS,
+    WebWorkerMatmul,
+    WorkerEpilogue,
 )
-from rlxweb.ops.matmul.cpu.web_worker_matmul import WebWorkerMatmul, WorkerEpilogue
 from rlxweb.ops.matmul.cpu.web_workers import (
     SharedMemoryBlock,
     WebWorkers,
@@ -190,7 +191,7 @@ def can_share(inputs: Types, out: TensorType) -> bool:
     multiplications = out.numel * x.shape[-1]
     return (
         y.rank == 2
-        and multiplications >= LEAST_SHARED
+        and multiplications >= MIN_SHARED_MULTIPLICATIONS
         and 4 * y.numel <= MAX_SHARED_NBYTES
     )
 

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from rlxweb.codegen.wasm_builder import WasmFunctionBuilder, encode_module
-from rlxweb.ops.conv.cpu.wasm_codegen import ARGUMENTS as RUNS
-from rlxweb.ops.conv.cpu.wasm_codegen import window_functions
+from rlxweb.ops.conv.cpu.wasm_codegen import WINDOW_PRODUCT_ARGUMENTS, window_functions
 
 TILE_ROWS: Final = 6
 PANEL_COLUMNS: Final = 8
@@ -37,7 +36,7 @@ ARGUMENTS: Final = {
         *("a", "x", "taps", "places", "out", "rows", "terms", "columns"),
         *("a_row", "out_row", "room"),
     ),
-    "of_runs": RUNS,
+    "of_runs": WINDOW_PRODUCT_ARGUMENTS,
 }
 """Arguments of the exported functions: addresses, sizes, and bytes from one row, or one
 matrix, to the next.

@@ -37,7 +37,13 @@ from rlxweb.ops.fft.wgsl.variants import (
 )
 from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.welch.parameters import WelchParameters, welch_parameters
-from rlxweb.ops.welch.wgsl import workgroup_outputs as select
+from rlxweb.ops.welch.wgsl.workgroup_outputs import (
+    MAX_WORKGROUP_SIZE,
+    WORKGROUP_SUM_WGSL,
+    WorkgroupOutput,
+    WorkgroupPeakOutput,
+    WorkgroupPowerOutput,
+)
 
 MAX_SEGMENTS = 64
 """Largest number of segments; the composed op cuts longer rows into shorter ones, which
@@ -204,9 +210,7 @@ def welch_uniforms(params: WelchParameters, k: int) -> dict[str, int | float]:
     }
 
 
-def _workgroup_welch_wgsl(
-    params: WelchParameters, output: select.WorkgroupOutput
-) -> str:
+def _workgroup_welch_wgsl(params: WelchParameters, output: WorkgroupOutput) -> str:
     """Return the WGSL of the whole kernel."""
     segments, n = SegmentPairReader(params), params.nfft
     radices = workgroup_radices(n)
@@ -226,7 +230,7 @@ def _workgroup_welch_wgsl(
     pair_body = (
         segments.starts_wgsl()
         + segments.sums_wgsl()
-        + (select.WORKGROUP_SUM_WGSL if params.detrend != "none" else "")
+        + (WORKGROUP_SUM_WGSL if params.detrend != "none" else "")
         + segments.trends_wgsl()
         + body
         + BARRIER
@@ -239,7 +243,7 @@ def _workgroup_welch_wgsl(
     )
     if params.detrend != "none":
         declarations += (
-            f"var<workgroup> parts: array<vec4<f32>, {select.MAX_WORKGROUP_SIZE}>;\n"
+            f"var<workgroup> parts: array<vec4<f32>, {MAX_WORKGROUP_SIZE}>;\n"
         )
     output_wgsl = output.bins_wgsl(
         params.bins, f"    let p = total[i] * {bin_weight_wgsl(params)};"
@@ -276,13 +280,11 @@ def _add_workgroup_dispatch(
     """Add the dispatch and return the bytes of workgroup memory it needs."""
     width = 2 * k if k else params.bins
     output = (
-        select.WorkgroupPeakOutput("st3")
-        if k
-        else select.WorkgroupPowerOutput("st3", params.bins)
+        WorkgroupPeakOutput("st3") if k else WorkgroupPowerOutput("st3", params.bins)
     )
     shared_bytes = 8 * params.nfft + 4 * params.bins + output.shared_bytes
     if params.detrend != "none":
-        shared_bytes += 16 * select.MAX_WORKGROUP_SIZE
+        shared_bytes += 16 * MAX_WORKGROUP_SIZE
     work.add_dispatches(
         f"welch_group_{params.nfft}",
         1,
