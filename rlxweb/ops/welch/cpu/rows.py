@@ -267,11 +267,12 @@ class RowJob(NamedTuple):
     """Work of a kernel on each row of a given length.
 
     segments         of a row
-    transformed      samples of all its transforms
+    samples_per_row  samples of its transforms, with overlaps and zero padding
+    kernel_job       packed arguments of the kernel, the same for all rows
     """
 
     segments: int
-    transformed: int
+    samples_per_row: int
     kernel_job: WelchKernelJob
 
 
@@ -323,8 +324,8 @@ def _run_row_blocks(
     """Run `run_block(first_row, row_count, scratch)` for blocks of rows; return the
     blocks for which it reported a row left unfinished.
     """
-    row_samples, scratch_nbytes = job.transformed, job.kernel_job.scratch_nbytes
-    if n_rows * row_samples <= TASK_SAMPLES:
+    samples_per_row, scratch_nbytes = job.samples_per_row, job.kernel_job.scratch_nbytes
+    if n_rows * samples_per_row <= TASK_SAMPLES:
         is_unfinished = (
             run_block(0, n_rows, _thread_scratch.reserve(scratch_nbytes))
             if n_rows
@@ -332,7 +333,7 @@ def _run_row_blocks(
         )
         return (slice(0, n_rows),) if is_unfinished else ()
     # Whole lanes of pairs of segments, whatever the estimate takes at once.
-    block_rows = max(1, TASK_SAMPLES // row_samples)
+    block_rows = max(1, TASK_SAMPLES // samples_per_row)
     block_rows -= block_rows % 8 if block_rows > 8 else 0
     unfinished_blocks: list[slice] = []
 
@@ -347,7 +348,7 @@ def _run_row_blocks(
 
         return run_task
 
-    threads = 1 if n_rows * row_samples < THREADED_SAMPLES else None
+    threads = 1 if n_rows * samples_per_row < THREADED_SAMPLES else None
     run_tasks(-(-n_rows // block_rows), make_worker, threads=threads)
     return unfinished_blocks
 
@@ -359,7 +360,7 @@ def _long_rows_power(
     up.
     """
     n_rows, n_samples = samples.x.shape
-    segments, _, job = row_job(kernel, samples.x.dtype, n_samples, spec, 0)
+    segments, _, kernel_job = row_job(kernel, samples.x.dtype, n_samples, spec, 0)
     out = np.empty((n_rows, kernel.generator.bin_count), kernel.power_dtype)
     segments_per_stretch = max(2, TASK_SAMPLES // spec.nfft // 2 * 2)
     stretch_count = -(-segments // segments_per_stretch)
@@ -375,7 +376,7 @@ def _long_rows_power(
         row_count = min(rows_at_once, n_rows - first_row)
 
         def make_worker(first_row: int = first_row) -> Task:
-            scratch = _thread_scratch.reserve(job.scratch_nbytes)
+            scratch = _thread_scratch.reserve(kernel_job.scratch_nbytes)
 
             def run_task(task_index: int) -> None:
                 row, stretch_index = divmod(task_index, stretch_count)
@@ -390,7 +391,7 @@ def _long_rows_power(
                     array_address(stretch_sums) + task_index * stretch_sums.strides[1]
                 )
                 kernel.sum_segments(
-                    job.address,
+                    kernel_job.address,
                     segments_address,
                     0,
                     1,
@@ -413,7 +414,7 @@ def _long_rows_power(
             )
             output_address = array_address(out) + (first_row + row) * out.strides[0]
             kernel.fold_sums(
-                job.address,
+                kernel_job.address,
                 array_address(row_sums) + row * row_sums.strides[0],
                 gain,
                 output_address,
