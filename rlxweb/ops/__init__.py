@@ -1,11 +1,13 @@
 """Built-in ops: one record per op, declared once, grouped in families.
 
-A family is a folder: `op.py` and its neighbours declare ops, `wgsl` plans kernels
-for a GPU and `cpu` has kernels for a processor, each a file or a folder of several,
-`vjp.py` has gradients; its docstring lists the files.
-Modules register their ops when they are loaded; `register_builtin_ops.py` loads all.
-Not done here: a thread that imports one of them while another loads all would wait for
-it.
+A family is a folder, whose `__init__.py` lists its files. `op.py` and its neighbours
+declare ops, `methods.py` adds methods to Graph and `vjp.py` has gradients. `wgsl` plans
+kernels for GPUs and `cpu` has kernels for processors: each is one file, or a folder
+of several.
+
+Modules register their ops when they are loaded, and `register_builtin_ops.py` loads all.
+This file loads none, as a thread that imports one module would wait for another thread
+that loads all.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class PaddedInput(NamedTuple):
 
     extents   of the three spatial axes there
     scratch   the temporary that it lies in, number 0 of the plan, if any
-    tables    what its calls read besides
+    tables    what its dispatches read besides
     """
 
     ref: BufferRef

@@ -4,7 +4,7 @@ op.py                  gather, topk, cumsum and cumprod
 scatter.py             gather and scatter by elements or index tuples
 reference_scatter.py   scatter for references
 index_validation.py    indices out of range are refused
-methods.py             methods of Graph, and those of padding
+methods.py             methods of Graph; those of padding, tiling and rolling too
 vjp.py                 gradients
 cumsum_cumprod_vjp.py  gradients of cumsum and cumprod
 cpu.py                 NumPy kernels

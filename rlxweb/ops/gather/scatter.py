@@ -3,7 +3,7 @@ PyTorch.
 
 A negative index counts from the end of its axis; one outside is refused on every
 device. What is put in at one place several times is put in in order: the last one wins,
-and a sum is that of NumPy. The calls a GPU makes are laid out in
+and a sum is that of NumPy. The kernels of a GPU are planned in
 `wgsl/scatter.py`. No device is known here.
 """
 

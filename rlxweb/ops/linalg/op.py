@@ -2,8 +2,8 @@
 
 Gaussian elimination with partial pivoting. Where NumPy raises LinAlgError, because a
 pivot is exactly 0, the unknowns of that matrix are NaN, all of them, on every engine:
-the other matrices of a batch are right all the same. Its determinant is 0. The calls
-are laid out in `wgsl/plan.py`.
+the other matrices of a batch are right all the same. Its determinant is 0. The
+kernels are planned in `wgsl/plan.py`.
 """
 
 from __future__ import annotations

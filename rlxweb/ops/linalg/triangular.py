@@ -2,7 +2,7 @@
 
 Where SciPy and NumPy raise LinAlgError, because of a 0 on the diagonal or a matrix that
 is not positive definite, all of that matrix' result is NaN, on every engine: the others
-of a batch are right all the same. The calls are laid out in
+of a batch are right all the same. The kernels are planned in
 `wgsl/triangular.py`.
 """
 

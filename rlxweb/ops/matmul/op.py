@@ -35,7 +35,7 @@ from rlxweb.ops.reduce.wgsl.plan import compute_scalar
 
 ACTIVATIONS = ("gelu", "gelu_approx", "silu", "relu", "sigmoid", "tanh")
 
-# Batch axes of the shader; a product with more becomes several calls.
+# Batch axes of the shader; a product with more becomes several dispatches.
 MAX_BATCH_AXES = 3
 # One invocation's tile in shaders/matmul/matmul.wgsl; below THIN rows it would mostly
 # compute its last row again, so matmul_thin.wgsl takes one row each.

@@ -4,7 +4,7 @@ recurrent network are.
 The derivative of a recurrent network is one, forwards through time as well as back: the
 step is the cell's linear part at its state, which is the same for both directions but
 for a transposition. So is the derivative of such a recurrence. `vjp.py`
-says what the coefficients of a cell are; the calls are laid out in
+says what the coefficients of a cell are; the kernels are planned in
 `wgsl/linear_recurrence.py`.
 """
 

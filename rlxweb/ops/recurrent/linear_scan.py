@@ -1,8 +1,8 @@
 """Linear recurrence of every channel by itself: s_t = a_t s_(t-1) + x_t.
 
 What a selective scan and running averages come down to once their rates are known, and
-what takes their gradients back: the same from the other end. The calls are laid out in
-`wgsl/linear_scan.py`.
+what takes their gradients back: the same from the other end. The kernels are planned
+in `wgsl/linear_scan.py`.
 """
 
 from __future__ import annotations

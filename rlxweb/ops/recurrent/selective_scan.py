@@ -4,7 +4,7 @@ rates.
 h_t = exp(delta_t a) h_(t-1) + delta_t x_t b_t and y_t = c_t · h_t, for each channel a
 state of N numbers (Gu and Dao 2023, the discretisation of their equation 4 with b by
 Euler, as their implementation has it). What stands around it (softplus of delta, skip,
-gate) is elementwise and the builder's. The calls are laid out in
+gate) is elementwise and the builder's. The kernels are planned in
 `wgsl/selective_scan.py`.
 """
 

@@ -1,7 +1,7 @@
 """Non-max suppression: of overlapping boxes, keep the one with the highest score.
 
 How many are left only the run knows; the result has room for as many as are asked for
-and -1 behind them. The calls a GPU makes are laid out in
+and -1 behind them. The kernels of a GPU are planned in
 `wgsl/non_max_suppression.py`. No device is known here.
 """
 

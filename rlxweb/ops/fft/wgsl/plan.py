@@ -2,10 +2,10 @@
 FFT kernels share.
 
 `ComplexRowLayout` says where complex rows lie in an operand (block, interleaved, real),
-`RowPlanBuilder` collects calls, scratch and tables. The three plans (complex, real,
-inverse real) and Bluestein's detour are written once over `SmoothTransform`, the part
-that differs: Stockham passes through global memory here, single-dispatch kernels in
-`variants.py`.
+`RowPlanBuilder` collects dispatches, scratch and tables. The three plans (complex,
+real, inverse real) and Bluestein's detour are written once over `SmoothTransform`, the
+part that differs: Stockham passes through global memory here, single-dispatch kernels
+in `variants.py`.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ def blocked_matmul_rule(side: int) -> WgslPlanRule:
     """Return the plan rule of a product by blocks of `side` by `side`.
 
     None where blocks would be mostly empty for a short sum, where batch axes make it
-    several calls, and where the rows of one block are over one binding.
+    several dispatches, and where the rows of one block are over one binding.
     """
 
     def build_plan(

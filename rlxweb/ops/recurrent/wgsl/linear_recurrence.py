@@ -1,6 +1,6 @@
 """Kernel plans of a linear recurrence whose steps mix channels by matrix products.
 
-Two ways, as of a recurrent network: a call for every step, an invocation for every
+Two ways, as of a recurrent network: a dispatch for every step, an invocation for every
 channel (any device), or a workgroup for every row that keeps the state to itself over
 many steps. A step is M (x + s), of which x + s is stored: M mixes the parts of a
 channel's state by coefficients, and the channels by weights that coefficients scale
@@ -164,7 +164,7 @@ def _state_copies(
     )
 
 
-# --- a call for every step ----------------------------------------------------------
+# --- a dispatch for every step ------------------------------------------------------
 
 
 def plan_linear_steps(

@@ -2,7 +2,7 @@
 
 The gates of all steps have come from one product before. What is left is serial: a step
 is the product of the state with the recurrent weights and the cell's arithmetic. Two
-ways: a call for every step, an invocation for every unit (any device, no workgroup
+ways: a dispatch for every step, an invocation for every unit (any device, no workgroup
 memory), or a workgroup for every row that keeps its state to itself over many steps.
 Results lie as [T + parts, D, B, H]: what is shown of every step, h or c, then the last
 h, then the last c.
@@ -201,7 +201,7 @@ def _gate_inputs(net: RecurrentNetwork) -> list[str]:
     ]
 
 
-# --- a call for every step ----------------------------------------------------------
+# --- a dispatch for every step ------------------------------------------------------
 
 
 def plan_recurrent_steps(
