@@ -5,7 +5,7 @@ declare ops, `methods.py` adds methods to Graph and `vjp.py` has gradients. `wgs
 kernels for GPUs and `cpu` has kernels for processors: each is one file, or a folder
 of several.
 
-Modules register their ops when they are loaded, and `register_builtin_ops.py` loads all.
+Modules register their ops when they are loaded; `register_builtin_ops.py` loads all.
 This file loads none, as a thread that imports one module would wait for another thread
 that loads all.
 """
