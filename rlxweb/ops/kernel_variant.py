@@ -165,6 +165,7 @@ KERNEL_MODULES: dict[str, tuple[str, ...]] = {
         "quantized.wgsl",
         "conv.wgsl.variants",
         "layout.wgsl.padding",
+        "pool.wgsl",
         "layout.wgsl.transpose",
         "sort.wgsl.topk",
         "sort.wgsl.merge_sort",

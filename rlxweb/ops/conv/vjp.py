@@ -1,4 +1,4 @@
-"""Vector-Jacobian products of convolutions and pools, as convolutions and pools again.
+"""Vector-Jacobian products of convolutions, as convolutions again.
 
 A window's elements lie `dilation` apart and begin `stride` apart. What is taken back to
 the array is the gradient with strides - 1 zeros between its elements, under the kernel
@@ -12,7 +12,6 @@ from rlxweb.ir.derivative import VjpContext
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.conv.windows import (
     SlidingWindows,
-    pool_windows,
     sliding_windows,
 )
 from rlxweb.ops.layout.index_map_vjp import zeros_with_dtype
@@ -28,7 +27,7 @@ def conv_vjp(ctx: VjpContext) -> list[Tensor | None]:
     ]
 
 
-def _dilate_and_pad(grad: Tensor, windows: SlidingWindows) -> Tensor:
+def dilate_and_pad(grad: Tensor, windows: SlidingWindows) -> Tensor:
     """Return the gradient with zeros between and around, for windows of stride 1, one
     per element of the array.
     """
@@ -68,7 +67,7 @@ def _array_grad(ctx: VjpContext, windows: SlidingWindows) -> Tensor:
     )
     array_grad = g.apply(
         "conv",
-        _dilate_and_pad(ctx.grad, windows),
+        dilate_and_pad(ctx.grad, windows),
         flipped_kernel,
         dilations=windows.dilations,
         groups=groups,
@@ -106,36 +105,3 @@ def _weights_grad(ctx: VjpContext, windows: SlidingWindows) -> Tensor:
         groups=groups,
     )
     return g.transpose(weights_grad, (1, 0, *last))
-
-
-def max_pool_vjp(ctx: VjpContext) -> list[Tensor | None]:
-    """VJP of `max_pool`: the gradient goes to the first maximum of each window."""
-    g, (n, c, *size) = ctx.g, ctx.x.shape
-    indices = g.apply("max_pool_indices", ctx.x, **ctx.attrs)
-    flat = g.reshape(
-        zeros_with_dtype(ctx.grad, ctx.x.shape), (n, c, -1 if n * c else 0)
-    )
-    if 0 in ctx.grad.shape:
-        return [zeros_with_dtype(ctx.grad, ctx.x.shape)]
-    flat_indices, grads = (
-        g.reshape(value, (n, c, -1)) for value in (indices, ctx.grad)
-    )
-    scattered = g.apply(
-        "scatter_elements", flat, flat_indices, grads, axis=2, reduction="add"
-    )
-    return [g.reshape(scattered, (n, c, *size))]
-
-
-def sum_pool_vjp(ctx: VjpContext) -> list[Tensor | None]:
-    """VJP of `sum_pool`: the sum over the windows that contain an element."""
-    windows = pool_windows(tuple(ctx.x.shape), ctx.attrs)
-    if 0 in ctx.grad.shape:
-        return [zeros_with_dtype(ctx.grad, ctx.x.shape)]
-    return [
-        ctx.g.apply(
-            "sum_pool",
-            _dilate_and_pad(ctx.grad, windows),
-            kernel=windows.kernel,
-            dilations=windows.dilations,
-        )
-    ]

@@ -17,13 +17,9 @@ from rlxweb.codegen.array_tiles import TILE_ELEMENTS, parallel_for
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ops.conv.cpu.numpy import pad_for_windows
-from rlxweb.ops.conv.windows import (
-    SlidingWindows,
-    average_divisors,
-    lowest_value,
-    pool_windows,
-)
+from rlxweb.ops.conv.windows import SlidingWindows
 from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
+from rlxweb.ops.pool.windows import average_divisors, lowest_value, pool_windows
 
 Array = NDArray[Any]
 

@@ -1,8 +1,7 @@
 """Pooling ops: maximum of each window, its index, sum, mean and p-norm.
 
-Windows are those of `ops/conv/windows.py`; what lies in the padding is never
-taken. On a device a pool is the reduction of `ops/reduce/wgsl/plan.py`, whose reduced
-axes are a window's. No device is known here.
+Windows are those of `windows.py`; what lies in the padding is never taken. Kernels of
+GPUs are planned in `wgsl.py`. No device is known here.
 """
 
 from __future__ import annotations
@@ -10,24 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from rlxweb.ir import value_range_rules
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.layout import row_major_strides
-from rlxweb.ir.lowering import (
-    BufferRef,
-    Compose,
-    IterationAxis,
-    Kernel,
-    KernelDispatch,
-    KernelPlan,
-    OperandAccess,
-    ScratchBuffer,
-)
+from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import EXACT, Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.p_norm import absolute_power, norm_root
 from rlxweb.ir.sample import Drawn, Sample
@@ -35,37 +24,23 @@ from rlxweb.ir.shape_arithmetic import Shape, bad_attribute, bad_shape, numel
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.vmap_batching import batch_as_first_axis
 from rlxweb.ops.array_dtype_checks import is_float, numpy_dtype
-from rlxweb.ops.conv.vjp import max_pool_vjp, sum_pool_vjp
-from rlxweb.ops.conv.windows import (
-    CEIL_MODE_ATTR,
-    DILATIONS_ATTR,
-    PADS_ATTR,
-    STRIDES_ATTR,
-    SlidingWindows,
-    average_divisors,
-    has_empty_window,
-    is_uniform,
-    lowest_value,
-    plan_padding,
-    pool_windows,
-    window_volume,
-)
+from rlxweb.ops.conv.windows import SlidingWindows
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, NUMERIC_DTYPES, require_dtypes
 from rlxweb.ops.layout.numpy_sliding_windows import extract_windows
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.norm.op import widen_float16_tensors
-from rlxweb.ops.reduce.op import SUM_TOLERANCE
-from rlxweb.ops.reduce.wgsl.plan import (
-    KeptAxes,
-    ReducedAxes,
-    ReductionPass,
-    compute_scalar,
-    element_type_include,
-    pass_dispatch,
+from rlxweb.ops.pool.vjp import max_pool_vjp, sum_pool_vjp
+from rlxweb.ops.pool.wgsl import plan_max_pool_indices, window_reduction_rule
+from rlxweb.ops.pool.windows import (
+    WINDOW_ATTRS,
+    average_divisors,
+    has_empty_window,
+    is_uniform,
+    lowest_value,
+    pool_windows,
+    window_volume,
 )
-
-KERNEL = Attr("kernel", "ints")
-_WINDOW_ATTRS = (KERNEL, STRIDES_ATTR, DILATIONS_ATTR, PADS_ATTR, CEIL_MODE_ATTR)
+from rlxweb.ops.reduce.op import SUM_TOLERANCE
 
 
 def _infer(
@@ -168,89 +143,9 @@ def _lp_pool(xp: Any, attrs: Attrs, x: Any) -> Any:
     return xp.asarray(result, dtype=x.dtype)
 
 
-def _reduction_kernel(kind: Literal["sum", "max"]) -> Kernel:
-    """Return the kernel that reduces each window by sum or max."""
-
-    def plan(inputs: Types, out: TensorType, attrs: Attrs) -> KernelPlan:
-        (x,) = inputs
-        w = pool_windows(x.shape, attrs).expand_to_three_axes()
-        lead_size = numel(x.shape[:2])
-        out_strides = row_major_strides((numel(x.shape[:2]), *w.out_shape))
-        fill = lowest_value(x.dtype.numpy) if kind == "max" else 0
-        source = plan_padding(w, lead_size, x.dtype, fill)
-        in_strides = row_major_strides((lead_size, *source.extents))
-        kept_axes = [KeptAxes(lead_size, in_strides[0], out_strides[0])]
-        for axis in range(3):
-            stride = w.strides[axis] * in_strides[axis + 1]
-            kept_axes.append(KeptAxes(w.out_shape[axis], stride, out_strides[axis + 1]))
-        reduced_axes = [
-            ReducedAxes(size, d * stride)
-            for size, d, stride in zip(
-                w.kernel, w.dilations, in_strides[1:], strict=True
-            )
-        ]
-        reduction_pass = ReductionPass(
-            source.ref, BufferRef("out"), tuple(kept_axes), tuple(reduced_axes)
-        )
-        dispatch = pass_dispatch(kind, reduction_pass, element_type_include(x.dtype))
-        return KernelPlan((*source.dispatches, dispatch), source.scratch, source.tables)
-
-    return Kernel(plan)
-
-
-def _plan_max_pool_indices(inputs: Types, out: TensorType, attrs: Attrs) -> KernelPlan:
-    """Plan `max_pool_indices`. The running maximum is kept in a scratch buffer, from
-    which the next chunk of a window continues.
-    """
-    (x,) = inputs
-    w = pool_windows(x.shape, attrs).expand_to_three_axes()
-    lead_size = numel(x.shape[:2])
-    source = plan_padding(w, lead_size, x.dtype, lowest_value(x.dtype.numpy))
-    in_strides = row_major_strides((lead_size, *source.extents))
-    out_strides = row_major_strides((lead_size, *w.out_shape))
-    window_strides = tuple(
-        s * t for s, t in zip(w.strides, in_strides[1:], strict=True)
-    )
-    tap_strides = tuple(d * t for d, t in zip(w.dilations, in_strides[1:], strict=True))
-    names = ("lead", "o0", "o1", "o2", "k0", "k1", "k2")
-    source_strides = (in_strides[0], *window_strides, *tap_strides)
-    target_strides = (*out_strides, 0, 0, 0)
-    uniforms = {f"x_{n}": s for n, s in zip(names, source_strides, strict=True)}
-    uniforms |= {f"z_{n}": s for n, s in zip(names, target_strides, strict=True)}
-    for axis in range(3):
-        uniforms |= {
-            f"stride{axis}": w.strides[axis],
-            f"dilation{axis}": w.dilations[axis],
-            f"before{axis}": w.pads_before[axis],
-            f"size{axis}": w.spatial_shape[axis],
-        }
-    maxima_slot = len(source.scratch)
-    dispatch = KernelDispatch(
-        "max_pool_indices",
-        axes=tuple(
-            IterationAxis(name, size, "serial" if name[0] == "k" else "parallel")
-            for name, size in zip(
-                names, (lead_size, *w.out_shape, *w.kernel), strict=True
-            )
-        ),
-        accesses=(
-            OperandAccess(source.ref, source_strides),
-            OperandAccess(BufferRef("scratch", maxima_slot), target_strides, "update"),
-            OperandAccess(BufferRef("out"), target_strides, "update"),
-        ),
-        grid=tuple((name, 1) for name in names[:4]),
-        uniforms=uniforms,
-        uses=(element_type_include(x.dtype),),
-    )
-    maxima_buffer = ScratchBuffer(out.numel, compute_scalar(x.dtype))
-    dispatches = (*source.dispatches, dispatch)
-    scratch_buffers = (*source.scratch, maxima_buffer)
-    return KernelPlan(dispatches, scratch_buffers, source.tables)
-
-
 def _window_attrs(attrs: Attrs) -> dict[str, Any]:
     """Return only the window attributes."""
-    return {attr.name: attrs[attr.name] for attr in _WINDOW_ATTRS}
+    return {attr.name: attrs[attr.name] for attr in WINDOW_ATTRS}
 
 
 def _build_avg(g: Graph, attrs: Attrs, x: Tensor) -> Tensor:
@@ -323,7 +218,7 @@ def _window_volume(types: Types, out: TensorType, attrs: Attrs) -> int:
 _pool_op = partial(
     Op,
     infer=_infer,
-    attrs=_WINDOW_ATTRS,
+    attrs=WINDOW_ATTRS,
     traits=frozenset({"reduction"}),
     flops=_flops,
     calibration_cases=(_case((1, 4, 32), 3), _case((1, 64, 64, 64), 3)),
@@ -341,7 +236,7 @@ registry.register_all(
     _pool_op(
         name="max_pool",
         reference=_max_pool,
-        lower=_reduction_kernel("max"),
+        lower=Kernel(window_reduction_rule("max")),
         range_rule=value_range_rules.operand_hull(0),
         tolerance=EXACT,
         samples=(*_SAMPLES, *_INTEGER_SAMPLES),
@@ -355,7 +250,7 @@ registry.register_all(
         name="max_pool_indices",
         infer=_infer_indices,
         reference=_max_pool_indices,
-        lower=Kernel(_plan_max_pool_indices),
+        lower=Kernel(plan_max_pool_indices),
         range_rule=value_range_rules.range_up_to(
             0, lambda types, _: numel(types[0].shape[2:]) - 1
         ),
@@ -368,7 +263,7 @@ registry.register_all(
     _pool_op(
         name="sum_pool",
         reference=_sum_pool,
-        lower=_reduction_kernel("sum"),
+        lower=Kernel(window_reduction_rule("sum")),
         range_rule=value_range_rules.sum_range(_window_volume, can_be_partial=True),
         tolerance=SUM_TOLERANCE,
         samples=(*_SAMPLES, *_INTEGER_SAMPLES),
@@ -381,7 +276,7 @@ registry.register_all(
         name="avg_pool",
         reference=_avg_pool,
         lower=Compose(_build_avg),
-        attrs=(*_WINDOW_ATTRS, Attr("count_include_pad", "bool", False)),
+        attrs=(*WINDOW_ATTRS, Attr("count_include_pad", "bool", False)),
         samples=(
             *_BASE_SAMPLES,
             _case((1, 2, 6, 7), 3, strides=2, pads=1, count_include_pad=True),
@@ -397,7 +292,7 @@ registry.register_all(
         infer=_infer_norm,
         reference=_lp_pool,
         lower=Compose(_build_lp),
-        attrs=(*_WINDOW_ATTRS, Attr("p", "float", 2.0)),
+        attrs=(*WINDOW_ATTRS, Attr("p", "float", 2.0)),
         tolerance=replace(SUM_TOLERANCE, rtol=1e-5),
         samples=(
             *_BASE_SAMPLES,

@@ -14,7 +14,7 @@ from rlxweb.core.errors import RlxError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.conv.windows import pool_windows
+from rlxweb.ops.pool.windows import pool_windows
 
 MAX_POOL = registry.get("max_pool")
 

@@ -159,9 +159,8 @@ def _fill_bits(fill: float, dtype: DType) -> int:
     return int(np.float32(fill).view(np.uint32))
 
 
-KERNELS = tuple(
+KERNELS = (
     KernelVariant(
-        f"{op}, padded at once", op, whole_image_padding_rule(default_plan_rule(op))
-    )
-    for op in ("pad", "max_pool", "max_pool_indices", "sum_pool")
+        "pad, padded at once", "pad", whole_image_padding_rule(default_plan_rule("pad"))
+    ),
 )
