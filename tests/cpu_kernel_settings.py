@@ -22,6 +22,7 @@ from rlxweb.ops.attention.cpu import native as attention
 from rlxweb.ops.attention.cpu import wasm as wasm_attention
 from rlxweb.ops.conv.cpu import native as conv
 from rlxweb.ops.conv.cpu import native_phase_split as phase_split
+from rlxweb.ops.conv.cpu import wasm as wasm_conv
 from rlxweb.ops.kernel_variant import KernelTable, KernelVariant
 from rlxweb.ops.matmul.cpu import native as matmul
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
@@ -43,6 +44,7 @@ WORTHWHILE_SIZES: list[tuple[Any, str, int]] = [
     (matmul, "_MIN_WORK_FEW_ROWS", 1),
     (wasm_norm, "MIN_ELEMENTS", 1),
     (wasm_attention, "MIN_ELEMENTS", 1),
+    (wasm_conv, "MIN_MULTIPLICATIONS", 1),
     (wasm_matmul, "MIN_MULTIPLICATIONS", 1),
     (native_elementwise, "MIN_WORK", 1),
     (cpu_native_program, "MIN_STEPS", 0),

@@ -193,6 +193,7 @@ KERNEL_MODULES: dict[str, tuple[str, ...]] = {
         "attention.cpu.native",
         "matmul.cpu.epilogue",
         "matmul.cpu.wasm",
+        "conv.cpu.wasm",
         "conv.cpu.native",
         "pool.cpu",
         "reduce.cpu.native",

@@ -13,6 +13,7 @@ from tests.engines_under_test import Array
 from tests.ops.kernel_cases.case import KernelCase, kernel_case
 
 COMPILED, IN_CACHE = "conv, compiled", "conv, windows in cache"
+BY_WASM = "conv, by WebAssembly"
 IN_PROGRAM = "conv, in a native program"
 GEOMETRIES: list[tuple[str, Shape, Shape, dict[str, Any]]] = [
     ("one axis", (2, 3, 2000), (8, 3, 9), {"strides": 2, "pads": 4}),
@@ -116,8 +117,12 @@ EPILOGUE_CASES = [
 ]
 CASES = [
     *(
-        kernel_case("conv", why, x, w, kernels=IN_CACHE, **attrs)
-        for why, x, w, attrs in GEOMETRIES + LARGE_GEOMETRIES
+        kernel_case("conv", why, x, w, kernels=kernels, **attrs)
+        for kernels, geometries in (
+            (IN_CACHE, GEOMETRIES),
+            ((IN_CACHE, BY_WASM), LARGE_GEOMETRIES),
+        )
+        for why, x, w, attrs in geometries
     ),
     *(
         kernel_case("conv", f"seams of {kernel}", *shapes, kernels=kernel)

@@ -18,8 +18,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ops.attention.cpu.wasm import KERNELS as ATTENTION_KERNELS
 from rlxweb.ops.attention.cpu.wasm import WasmAttention
-from rlxweb.ops.conv.cpu.wasm import WasmConvolution
-from rlxweb.ops.conv.wgsl.plan import convolution_shape
+from rlxweb.ops.conv.cpu.wasm import KERNELS as CONV_KERNELS
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
 from rlxweb.ops.matmul.cpu.wasm import matmul, try_matmul_into, wasm_functions
 from rlxweb.ops.norm.cpu.wasm import KERNELS as NORM_KERNELS
@@ -27,7 +26,7 @@ from tests.ops.kernel_cases.conv import LARGE_GEOMETRIES
 
 IN_WASM = sys.platform == "emscripten"
 NORMS = {row.op: row for row in NORM_KERNELS}
-(WASM_ATTENTION,) = ATTENTION_KERNELS
+(WASM_ATTENTION,), (WASM_CONV,) = ATTENTION_KERNELS, CONV_KERNELS
 Shape = tuple[int, ...]
 
 
@@ -74,8 +73,10 @@ def test_wasm_attention_gates() -> None:
 def test_wasm_convolutions_run_only_in_wasm() -> None:
     conv = registry.get("conv")
     for _, x, w, options in LARGE_GEOMETRIES:
-        shape = convolution_shape(x, w, conv.check_attrs(options))
-        assert WasmConvolution.can_run(shape) == IN_WASM
+        types = TensorType(x, DType.F32), TensorType(w, DType.F32)
+        attrs = conv.check_attrs(options)
+        out = conv.output_type(types, attrs)
+        assert WASM_CONV.can_run(types, out, attrs) == IN_WASM
 
 
 def test_attention_pattern_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:

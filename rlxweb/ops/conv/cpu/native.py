@@ -33,7 +33,6 @@ from rlxweb.ops.conv.cpu.im2col import MAX_OFFSETS, Im2colConvCall, im2col_tilin
 from rlxweb.ops.conv.cpu.native_phase_split import PhaseSplitCall
 from rlxweb.ops.conv.cpu.numpy import NumpyConvolution
 from rlxweb.ops.conv.cpu.phase_split import phase_lengths, tap_offsets
-from rlxweb.ops.conv.cpu.wasm import WasmConvolution
 from rlxweb.ops.conv.wgsl.plan import ConvolutionShape, convolution_shape
 from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.native import matmul_into, matmul_kernels
@@ -129,10 +128,8 @@ def _plan_matmul(inputs: Types, out: TensorType, attrs: Attrs) -> ConvFunction:
         else NumpyConvolution(conv)
     )
     fallback = partial(_run_products, products, out.shape)
-    if inputs[0].dtype is not DType.F32 or products.is_depthwise:
+    if inputs[0].dtype is not DType.F32 or conv.is_depthwise:
         return fallback
-    if products.wasm_convolution is not None:
-        return partial(_run_windows, products.wasm_convolution, out.shape)
     tiling = im2col_tiling(conv)
     if tiling is None:
         return fallback
@@ -144,12 +141,6 @@ def _run_products(
 ) -> Array:
     result = products(_with_spatial_axes(products.conv, x), np.ascontiguousarray(w))
     return result.reshape(shape)
-
-
-def _run_windows(
-    windows: WasmConvolution, shape: Shape, attrs: Attrs, x: Array, w: Array
-) -> Array:
-    return windows(x, w).reshape(shape)
 
 
 def _with_spatial_axes(conv: ConvolutionShape, x: Array) -> Array:

@@ -22,7 +22,6 @@ from rlxweb.codegen.array_tiles import TILE_ELEMENTS, parallel_for
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.ir.layout import row_major_strides
-from rlxweb.ops.conv.cpu.wasm import WasmConvolution
 from rlxweb.ops.conv.wgsl.plan import ConvolutionShape
 from rlxweb.ops.conv.windows import SlidingWindows
 from rlxweb.ops.matmul.cpu.wasm import matmul, try_matmul_into
@@ -55,8 +54,6 @@ class NumpyConvolution:
     """Convolution by matrix products, with everything its sizes determine worked out.
 
     multiply   two matrices into a third
-    wasm_convolution  the code for float32 in a browser's Python, where it is one for
-                      that
     """
 
     def __init__(
@@ -65,8 +62,6 @@ class NumpyConvolution:
         self.conv, self._multiply = conv, multiply
         w, (c, m) = conv.windows, conv.channels
         self.result_shape = (conv.batch, conv.groups, m, *w.out_shape)
-        self.is_pointwise = w.is_inside and w.extents == w.spatial_shape == w.out_shape
-        self.is_depthwise = c == 1 and m * 8 <= conv.groups
         self.padded_shape = (conv.batch, conv.groups, c, *w.extents)
         strides = row_major_strides(self.padded_shape)
         self._windows_shape = (*self.padded_shape[:3], *w.kernel, *w.out_shape)
@@ -81,17 +76,10 @@ class NumpyConvolution:
         )
         self._has_term_rows = self._axis_order is _TERMS_FIRST
         is_single = conv.batch == conv.groups == 1 and not (
-            self.is_pointwise or self.is_depthwise
-        )
-        is_small = is_single and term_count * prod(w.out_shape) <= _MAX_GATHER_ELEMENTS
-        needs_no_windows = self.is_pointwise or self.is_depthwise
-        self.wasm_convolution = (
-            None
-            if needs_no_windows or not WasmConvolution.can_run(conv)
-            else WasmConvolution(conv)
+            conv.is_pointwise or conv.is_depthwise
         )
         self._gather_indices = None
-        if is_small and self.wasm_convolution is None:
+        if is_single and term_count * prod(w.out_shape) <= _MAX_GATHER_ELEMENTS:
             input_size = c * prod(w.spatial_shape)
             positions = np.arange(input_size, dtype=np.intp).reshape(
                 c, *w.spatial_shape
@@ -104,21 +92,19 @@ class NumpyConvolution:
 
         Floats of 32 or 64 bits; C / groups is at least 1.
         """
-        if self.wasm_convolution is not None and x.dtype == w.dtype == np.float32:
-            return self.wasm_convolution(x, w)
         if self._gather_indices is not None:
             return self._multiply_gathered(self._gather_indices, x, w)
         conv, out = self.conv, result_pool.empty(self.result_shape, x.dtype)
         batch, groups, c, *_ = self.padded_shape
         weights = w.reshape(groups, conv.channels[1], -1)
-        if self.is_pointwise:
+        if conv.is_pointwise:
             flat = x.reshape(batch, groups, c, -1)
             flat_out = out.reshape(*self.result_shape[:3], -1)
             for n, g in product(range(batch), range(groups)):
                 self._multiply(weights[g], flat[n, g], flat_out[n, g])
             return out
         padded = pad_for_windows(x, conv.windows).reshape(self.padded_shape)
-        if self.is_depthwise:
+        if conv.is_depthwise:
             _add_shifted_taps(conv.windows, padded[:, :, 0], weights, out)
         else:
             self._run_blocks(padded, weights, out)

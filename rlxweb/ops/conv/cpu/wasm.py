@@ -16,10 +16,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import row_major_strides
+from rlxweb.ir.op import Attrs, TensorType, Types
 from rlxweb.ops.conv.cpu.wasm_codegen import MIN_LINE_WINDOWS
-from rlxweb.ops.conv.wgsl.plan import ConvolutionShape
+from rlxweb.ops.conv.wgsl.plan import ConvolutionShape, convolution_shape
 from rlxweb.ops.conv.windows import SlidingWindows
+from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.matmul.cpu.wasm import MIN_MULTIPLICATIONS, WASM_SCRATCH, wasm_functions
 from rlxweb.ops.matmul.cpu.wasm_codegen import (
     GROUP_PANELS,
@@ -42,14 +45,16 @@ _MAX_CACHED_ELEMENTS: Final = 1 << 16
 
 
 class WasmConvolution:
-    """Tables of a convolution, and its products.
+    """Convolution of float32 of one node: its tables, and its products.
 
     Tables are of one image where that has panels enough, else of all.
     """
 
-    def __init__(self, conv: ConvolutionShape) -> None:
+    def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
         wasm = wasm_functions()
-        assert wasm is not None  # `fit` asked
+        assert wasm is not None  # the gate asked
+        conv = convolution_shape(inputs[0].shape, inputs[1].shape, attrs)
+        self._shape = out.shape
         self._functions, self._group_count = wasm, conv.groups
         w, (c, m) = conv.windows, conv.channels
         has_long_lines, stride = w.out_shape[2] >= MIN_LINE_WINDOWS, w.strides[2]
@@ -130,21 +135,8 @@ class WasmConvolution:
             line_offsets,
         )
 
-    @staticmethod
-    def can_run(conv: ConvolutionShape) -> bool:
-        """Return whether the convolution is large enough and WebAssembly is
-        available.
-        """
-        window_count = prod(conv.windows.out_shape)
-        work = conv.batch * conv.channels[1] * window_count * conv.channels[0]
-        is_large = work * prod(conv.windows.kernel) >= MIN_MULTIPLICATIONS
-        has_many_windows = window_count >= _MIN_WINDOWS or conv.batch == 1
-        return is_large and has_many_windows and wasm_functions() is not None
-
-    def __call__(self, x: Array, w: Array) -> Array:
-        """Return [N, groups, M / groups, three axes] for input [N, C, …] and the
-        weights, float32.
-        """
+    def __call__(self, attrs: Attrs, x: Array, w: Array) -> Array:
+        """Return [N, M, …] for input [N, C, …] and the weights, float32."""
         if w is not self._weights:
             weights = np.ascontiguousarray(w)
             # What was laid out anew goes with the call.
@@ -177,7 +169,7 @@ class WasmConvolution:
                     *self._sizes,
                     *trailing,
                 )
-        return out
+        return out.reshape(self._shape)
 
 
 class _PhaseSplitInput:
@@ -289,3 +281,25 @@ def _panel_records(
     )
     records[..., PANEL_COLUMNS + 1] = count
     return records.reshape(-1, PANEL_RECORD_LENGTH)
+
+
+def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+    """Return whether the operands are float32, large enough and read by windows, and
+    WebAssembly is available.
+    """
+    if inputs[0].dtype is not DType.F32:
+        return False
+    conv = convolution_shape(inputs[0].shape, inputs[1].shape, attrs)
+    if conv.is_pointwise or conv.is_depthwise:
+        return False
+    has_many_windows = prod(conv.windows.out_shape) >= _MIN_WINDOWS or conv.batch == 1
+    multiplications_per_group = out.numel // conv.groups * prod(inputs[1].shape[1:])
+    is_large = multiplications_per_group >= MIN_MULTIPLICATIONS
+    return is_large and has_many_windows and wasm_functions() is not None
+
+
+KERNELS = (
+    KernelVariant(
+        "conv, by WebAssembly", "conv", WasmConvolution, _is_supported, "webassembly"
+    ),
+)

@@ -60,6 +60,20 @@ class ConvolutionShape(NamedTuple):
     windows: SlidingWindows
 
     @property
+    def is_pointwise(self) -> bool:
+        """True if each window is one element, and all elements have one."""
+        w = self.windows
+        return w.is_inside and w.extents == w.spatial_shape == w.out_shape
+
+    @property
+    def is_depthwise(self) -> bool:
+        """True if groups are single channels of which few are made: too few products
+        to be worth laying windows side by side.
+        """
+        c, m = self.channels
+        return c == 1 and m * 8 <= self.groups
+
+    @property
     def tile(self) -> tuple[int, int]:
         """Channels and vec4s of positions that one invocation computes."""
         m, positions = self.channels[1], numel(self.windows.out_shape)
