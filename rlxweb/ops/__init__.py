@@ -72,6 +72,7 @@ OP_MODULES = (
     "attention.transformer_methods",
     "conv.methods",
     "elementwise.methods",
+    "fft.frames_stft",
     "fft.methods",
     "gather.methods",
     "layout.methods",
