@@ -200,7 +200,7 @@ class Op:
                (`op_methods.py`)
     numpy      names of the NumPy ufuncs that are this op on arrays of its dtypes
     smoke      over which values random graphs of the smoke test use it; None: not
-    family     where it belongs, "" for one of the caller's own; the registry notes it
+    module     that declares it, "" for one of the caller's own; the registry notes it
     """
 
     name: str
@@ -229,7 +229,12 @@ class Op:
     method: Callable[..., Any] | None = None
     numpy: tuple[str, ...] = ()
     smoke: SmokeRange | None = None
-    family: str = ""
+    module: str = ""
+
+    @property
+    def family(self) -> str:
+        """Folder of `rlxweb.ops` that declares it; "" for one of the caller's own."""
+        return self.module.removeprefix("rlxweb.ops.").partition(".")[0]
 
     def has_trait(self, trait: Trait) -> bool:
         return trait in self.traits
@@ -362,16 +367,14 @@ class Registry:
         return op
 
     def register_all(self, *ops: Op) -> None:
-        """Add the op records of a module of built-in ops without taking the lock.
-
-        Their family is the folder of the module that calls, below `rlxweb/ops`.
+        """Add the op records of the module that calls, a built-in one, without taking
+        the lock.
         """
         frame = currentframe()
         caller = frame.f_back if frame else None
-        name = caller.f_globals["__name__"] if caller else ""
-        family = name.removeprefix("rlxweb.ops.").partition(".")[0]
+        module = caller.f_globals["__name__"] if caller else ""
         for op in ops:
-            self._builtin_ops[op.name] = self._add(replace(op, family=family))
+            self._builtin_ops[op.name] = self._add(replace(op, module=module))
 
     def unregister(self, name: str) -> None:
         op = self.get(name)
