@@ -1,6 +1,7 @@
 """Facts about an op, read from its record and its samples.
 
-Shapes, dtypes, the ways of a GPU, the methods that add it. Writes no page.
+Shapes, dtypes, kernel variants of a GPU, the methods that add it, the files that make
+it. Writes no page.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rlxweb.codegen.elementwise_wgsl import substitute_expression
 from rlxweb.codegen.wgsl_module import STORAGE_TYPES
@@ -23,6 +26,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose, Expr, Kernel
 from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.tensor import Tensor
+from rlxweb.ops.kernel_variant import KERNEL_MODULES
 from rlxweb.ops.listing import TypedSample, typed_samples
 from rlxweb.ops.listing import first_sentence as first_sentence
 from rlxweb.ops.listing import supported_dtypes as supported_dtypes
@@ -62,39 +66,27 @@ def operators() -> Mapping[str, str]:
 
 @cache
 def methods() -> Mapping[str, tuple[str, ...]]:
-    """Return a map from an op to the methods of Graph that add it, read from their
-    source.
+    """Return a map from an op to the methods of Graph that add it: the one of its name,
+    else those that add no other op.
     """
-    methods_by_op: dict[str, list[str]] = {}
-    for owner in Graph.__mro__:
-        if owner is object or not owner.__module__.startswith("rlxweb"):
-            continue
-        tree = ast.parse(textwrap.dedent(inspect.getsource(owner)))
-        for method in ast.walk(tree):
-            if isinstance(method, ast.FunctionDef) and method.name[0] != "_":
-                for name in _added_ops(method):
-                    methods_by_op.setdefault(name, []).append(method.name)
-            elif isinstance(method, ast.Assign):
-                for name in _added_ops(method, "builder_method"):
-                    methods_by_op.setdefault(name, []).append(method.targets[0].id)
-    return {
-        name: tuple(dict.fromkeys(method_names))
-        for name, method_names in methods_by_op.items()
+    methods_by_op: dict[str, list[str]] = {
+        op.name: [op.name] for op in registry if hasattr(Graph, op.name)
     }
+    for name, function in registry.graph_methods.items():
+        added = set(_applied_ops(function))
+        if len(added) == 1 and not hasattr(Graph, *added):
+            methods_by_op.setdefault(added.pop(), []).append(name)
+    return {op: tuple(names) for op, names in methods_by_op.items()}
 
 
-def _added_ops(code: ast.AST, function: str = "") -> Iterator[str]:
-    """Yield ops named in calls of `function`, or of a method of self."""
-    for call in ast.walk(code):
-        if not isinstance(call, ast.Call) or not call.args:
-            continue
-        if function:
-            names_op = getattr(call.func, "id", "") == function
-        else:
-            names_op = getattr(getattr(call.func, "value", None), "id", "") == "self"
-        first = call.args[0]
-        if names_op and isinstance(first, ast.Constant) and first.value in registry:
-            yield first.value
+def _applied_ops(function: Callable[..., object]) -> Iterator[str]:
+    """Yield the ops that a function names in calls of `apply`."""
+    for call in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
+        if isinstance(call, ast.Call) and call.args:
+            first = call.args[0]
+            is_apply = getattr(call.func, "attr", "") == "apply"
+            if is_apply and isinstance(first, ast.Constant):
+                yield first.value
 
 
 def signature(method: str) -> str:
@@ -106,6 +98,86 @@ def signature(method: str) -> str:
         if p.name != "self"
     ]
     return f"g.{method}{inspect.Signature(public_parameters)}".replace("'", '"')
+
+
+# --- where it is written ------------------------------------------------------------
+
+
+def source_files(op: Op) -> dict[str, tuple[str, ...]]:
+    """Return the files of the package that make an op, by their part in it; {} for one
+    of the caller's own.
+    """
+    if not op.module:
+        return {}
+    method = registry.graph_methods.get(op.name)
+    gradient = list(_ops_modules(op.vjp)) if op.vjp else []
+    modules = {
+        "record": [op.module],
+        "method of `Graph`": [method.__module__] if method else [],
+        "gradient": gradient,
+        "GPU": [*_plan_modules(op), *_variant_modules("wgsl", op.name)],
+        "CPU": [
+            *_variant_modules("cpu", op.name),
+            *_variant_modules("native program", op.name),
+        ],
+    }
+    return {
+        part: tuple(f"{name.replace('.', '/')}.py" for name in dict.fromkeys(names))
+        for part, names in modules.items()
+        if names
+    }
+
+
+def _ops_modules(function: Any) -> Iterator[str]:
+    """Yield the modules of `rlxweb.ops` that define a function, or those from which
+    another's were made.
+    """
+    if isinstance(function, tuple):
+        for each in function:
+            yield from _ops_modules(each)
+    elif isinstance(function, partial):
+        yield from _ops_modules(function.func)
+    elif getattr(function, "__module__", "").startswith("rlxweb.ops."):
+        yield function.__module__
+    else:
+        for cell in getattr(function, "__closure__", None) or ():
+            yield from _ops_modules(cell.cell_contents)
+
+
+def _plan_modules(op: Op) -> list[str]:
+    """Return the modules that plan an op's own kernel: those in its family's `wgsl`
+    that its rule uses, else the rule's.
+    """
+    if not isinstance(op.lower, Kernel):
+        return []
+    rule: Any = op.lower.plan
+    rule = rule.func if isinstance(rule, partial) else rule
+    folder = f"rlxweb.ops.{op.family}.wgsl"
+    return [*_modules_used(rule, folder, set())] or [rule.__module__]
+
+
+def _modules_used(function: Any, folder: str, seen: set[object]) -> Iterator[str]:
+    """Yield the modules in a folder whose functions and classes a function uses, by way
+    of other functions of its module too.
+    """
+    if function in seen or not inspect.isfunction(function):
+        return
+    seen.add(function)
+    for name in function.__code__.co_names:
+        used = function.__globals__.get(name)
+        module = getattr(used, "__module__", None) or ""
+        if module.startswith(folder):
+            yield module
+        elif module == function.__module__:
+            yield from _modules_used(used, folder, seen)
+
+
+def _variant_modules(engine: str, op: str) -> Iterator[str]:
+    """Yield the modules with kernel variants of an op for one kind of engine."""
+    for name in KERNEL_MODULES[engine]:
+        module = f"rlxweb.ops.{name}"
+        if any(variant.op == op for variant in import_module(module).KERNELS):
+            yield module
 
 
 # --- on a GPU -----------------------------------------------------------------------

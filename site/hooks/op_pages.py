@@ -66,8 +66,8 @@ def _index_page() -> str:
         "",
         f"rlxweb has {len(registry)} ops, each declared once. Every page here is "
         "generated from the declaration that the CPU code, the shaders, the cost model "
-        "and the tests also use. [Adding an op](../../howto/add-an-op.md) takes a "
-        "single statement.",
+        "and the tests also use, and ends with a list of the op's files. "
+        "[Adding an op](../../howto/add-an-op.md) takes a single statement.",
         "",
     ]
     for family, ops in ops_by_family().items():
@@ -84,9 +84,9 @@ def _index_page() -> str:
 
 
 def _family_summary(family: str) -> str:
-    """The first sentence of the module that declares the family."""
+    """The folder of the family, and the first sentence of its documentation."""
     doc = inspect.getdoc(import_module(f"rlxweb.ops.{family}")) or ""
-    return escape_markdown(first_sentence(doc))
+    return f"`rlxweb/ops/{family}/`: {escape_markdown(first_sentence(doc))}"
 
 
 # --- a page -------------------------------------------------------------------------
@@ -103,6 +103,7 @@ def page(op: Op) -> str:
         _shapes_section(op),
         _gpu_section(op),
         _example_section(op),
+        _files_section(op),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -337,6 +338,19 @@ def _shader_listing(name: str) -> str:
 def _op_links(names: Sequence[str]) -> str:
     linked = [f"[`{name}`]({name}.md)" for name in names]
     return ", ".join(linked[:-1]) + (" and " if linked[:-1] else "") + linked[-1]
+
+
+def _files_section(op: Op) -> str:
+    """Table of the files of the package that make the op."""
+    files = op_facts.source_files(op)
+    if not files:
+        return ""
+    lines = ["## Files", "", "| part | files |", "|---|---|"]
+    lines += [
+        f"| {part} | {', '.join(f'`{path}`' for path in paths)} |"
+        for part, paths in files.items()
+    ]
+    return "\n".join(lines)
 
 
 def _example_section(op: Op) -> str:

@@ -76,6 +76,35 @@ def test_the_page_of_an_op_lists_its_shaders(name: str) -> None:
     )
 
 
+def test_the_page_of_an_op_lists_its_files() -> None:
+    """From an op one finds where its record, kernels and gradient are written."""
+    page = import_hook("op_pages").page(registry.get("max_pool"))
+    assert page.endswith(
+        "| record | `rlxweb/ops/pool/op.py` |\n"
+        "| method of `Graph` | `rlxweb/ops/pool/methods.py` |\n"
+        "| gradient | `rlxweb/ops/pool/vjp.py` |\n"
+        "| GPU | `rlxweb/ops/pool/wgsl.py` |\n"
+        "| CPU | `rlxweb/ops/pool/cpu.py` |\n"
+    )
+    op_facts = import_hook("op_facts")
+    paths = {
+        path
+        for op in registry
+        for paths in op_facts.source_files(op).values()
+        for path in paths
+    }
+    assert sorted(path for path in paths if not (ROOT / path).is_file()) == []
+
+
+def test_the_page_of_an_op_says_how_it_is_called() -> None:
+    """By the method of its name, or by the one that adds no other op."""
+    methods_by_op = import_hook("op_facts").methods()
+    assert methods_by_op["softmax"] == ("softmax",)
+    assert methods_by_op["resize"] == ("interpolate",)
+    page = import_hook("op_pages").page(registry.get("softmax"))
+    assert "| **Called as** | `g.softmax(x, axis=-1)` |" in page
+
+
 def test_the_example_of_an_op_prints_what_the_op_gives() -> None:
     """The text under a program is the program's own output."""
     op_example = import_hook("op_example")
