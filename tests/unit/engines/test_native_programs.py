@@ -23,6 +23,7 @@ from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.engines import cpu_native_program
 from rlxweb.engines.cpu_native_program import PlanSegment, native_program_kernels
 from rlxweb.engines.evaluate import evaluate
+from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.graph import Graph
 from rlxweb.runtime.profile import profile_program
 from rlxweb.select.device_and_adapter import CPU_PLACE
