@@ -13,8 +13,9 @@ from dataclasses import replace
 from rlxweb.compiler.plan import Plan, PlanStep
 from rlxweb.compiler.target import Target
 from rlxweb.cost.graph_traffic_counts import GraphIoProfile
-from rlxweb.cost.graph_work import node_flops, node_item, node_items, node_signature
+from rlxweb.cost.graph_work import node_flops, node_item, node_items
 from rlxweb.cost.workload import WorkItem, Workload
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import View
 from rlxweb.ir.op import TensorType, registry

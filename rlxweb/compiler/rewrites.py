@@ -18,9 +18,8 @@ import numpy as np
 from rlxweb.compiler.target import Target
 from rlxweb.core.errors import RlxError, Unsupported, VerifyError
 from rlxweb.core.message_text import Advice
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph import Graph, Node, attr_key
+from rlxweb.ir.graph import Graph, Node, attr_key, node_signature
 from rlxweb.ir.lowering import HostOnly
 from rlxweb.ir.noop_elimination import simplify_node
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry

@@ -14,9 +14,8 @@ from typing import Any, SupportsIndex
 
 from rlxweb.core.argument_validation import coerce_bool
 from rlxweb.core.errors import UsageError, shown
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.ir.dim_binding import UnboundOpGraph, op_graph, sample_graph
-from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.graph import Graph, Node, node_signature
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor

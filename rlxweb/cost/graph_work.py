@@ -13,23 +13,15 @@ from typing import Any
 from rlxweb.cost.workload import WorkItem, Workload
 from rlxweb.ir.dim_binding import OpGraph, op_graph
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.graph import Graph, Node, node_signature
 from rlxweb.ir.lowering import Compose
-from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
+from rlxweb.ir.op import Op, TensorType, Types, registry
 
 
 def is_free(node: Node) -> bool:
     """Tell whether a node is a leaf or a view and so moves nothing."""
     op = registry.get(node.op)
     return op.has_trait("leaf") or op.has_trait("view")
-
-
-def node_signature(graph: OpGraph, node: Node) -> tuple[Op, Types, TensorType, Attrs]:
-    """Return op, input types, output type and attributes: the arguments of an op's
-    rules.
-    """
-    inputs = tuple(graph.node(i).type for i in node.inputs)
-    return registry.get(node.op), inputs, node.type, node.attrs
 
 
 def node_flops(graph: OpGraph, node: Node) -> float:

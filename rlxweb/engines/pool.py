@@ -8,6 +8,7 @@ opened twice, so an engine stays open until `close_all` or the end of the proces
 from __future__ import annotations
 
 import atexit
+import sys
 from time import perf_counter_ns
 
 from rlxweb.core.device import check_adapter_name
@@ -19,7 +20,6 @@ from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import (
     NO_ENGINE,
     absence_reason,
-    canonical_label,
     clear_detection_caches,
     find_row,
     hint_or_default,
@@ -66,7 +66,7 @@ class EnginePool:
         AdapterMissing; the error of an earlier opening.
         """
         key = _engine_key(label, adapter)
-        reason = absence_reason(label, was_opened=key in self._engines)
+        reason = "" if key in self._engines else absence_reason(label)
         if reason:
             raise AdapterMissing(
                 f"open device '{label}'", reason, hint=hint_or_default(label)
@@ -134,8 +134,12 @@ class EnginePool:
 
 
 def _engine_key(label: str, adapter: str) -> EngineKey:
-    """Return the pool's key of a device label and an adapter name."""
-    return canonical_label(label), check_adapter_name(adapter).lower()
+    """Return the pool's key of a device label and an adapter name: a tab has one GPU,
+    whatever it is called.
+    """
+    is_tab_gpu = label == "gpu" and sys.platform == "emscripten"
+    canonical_label = "webgpu" if is_tab_gpu else label
+    return canonical_label, check_adapter_name(adapter).lower()
 
 
 async def _open_device(label: str, adapter: str) -> object:

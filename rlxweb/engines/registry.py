@@ -253,21 +253,12 @@ def engine_labels() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*ROWS, *extra_labels())))
 
 
-def canonical_label(label: str) -> str:
-    """Return the label under which an open device is stored: a tab has one GPU,
-    whatever it is called.
-    """
-    return "webgpu" if label == "gpu" and sys.platform == "emscripten" else label
-
-
 NO_ENGINE = "no engine supports this device"
 
 
-def absence_reason(label: str, *, was_opened: bool = False) -> str:
+def absence_reason(label: str) -> str:
     """Reason why this device cannot even be tried here; "" if it can. Imports no
     library.
-
-    was_opened  its library and driver were found before, and it was opened
     """
     row = find_row(label)
     if row is None:
@@ -279,7 +270,7 @@ def absence_reason(label: str, *, was_opened: bool = False) -> str:
         return f"available only {platform_names}; this is {sys.platform}"
     if sys.platform == "emscripten" and row is _DESKTOP_ROWS.get(label):
         return "a browser tab has WebGPU and no other GPU interface; use 'webgpu'"
-    return "" if was_opened else _cached_absence_reason(row)
+    return _cached_absence_reason(row)
 
 
 def is_named_only(label: str) -> bool:

@@ -28,9 +28,9 @@ from rlxweb.ir.builder_call_trace import (
     call_attributes,
     trace_methods,
 )
-from rlxweb.ir.dim_binding import bind_graph
+from rlxweb.ir.dim_binding import OpGraph, bind_graph
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype, cast_exact
-from rlxweb.ir.op import Op, TensorType, registry
+from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.shape_arithmetic import (
     as_shape,
     as_tuple,
@@ -493,3 +493,11 @@ def infer_type(
             )
         raise
     return checked_attrs, result_type
+
+
+def node_signature(graph: OpGraph, node: Node) -> tuple[Op, Types, TensorType, Attrs]:
+    """Return op, input types, output type and attributes: the arguments of an op's
+    rules.
+    """
+    inputs = tuple(graph.node(i).type for i in node.inputs)
+    return registry.get(node.op), inputs, node.type, node.attrs

@@ -105,7 +105,7 @@ def _fused_op_signature(
     """Return the op of the estimate with its types and attributes, as `Target.native`
     takes them.
     """
-    from rlxweb.cost.graph_work import node_signature  # none is made for the CPU
+    from rlxweb.ir.graph import node_signature  # none is made for the CPU
     from rlxweb.ops.welch.graph import welch_graph
 
     graph = welch_graph(shape, spec, k)

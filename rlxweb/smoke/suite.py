@@ -11,9 +11,9 @@ from dataclasses import replace
 from itertools import islice
 
 from rlxweb.core.limits import tiny_limits
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.capabilities import HasVariants
 from rlxweb.engines.protocol import Engine
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.op import Op
 from rlxweb.smoke.boundary_shapes import binding_limit_cases, shape_cases
 from rlxweb.smoke.case import Family, Level, SmokeCase, checked_ops, sample_cases

@@ -25,7 +25,6 @@ from rlxweb.core.errors import (
     RlxError,
 )
 from rlxweb.core.fork_safety import cached_property
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.array_library import import_library
 from rlxweb.engines.capabilities import HasVariants, repeat, with_variant
 from rlxweb.engines.pool import pool
@@ -33,7 +32,7 @@ from rlxweb.engines.protocol import Array, DeviceBuffer, Engine, Program
 from rlxweb.engines.reference_comparison import compare_to_reference, reference_outputs
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.ir.graph import Graph
+from rlxweb.ir.graph import Graph, node_signature
 from rlxweb.ir.op import registry
 from rlxweb.select.device_and_adapter import DevicePlace
 from tests.benchmarks.kernel_cases import KernelCase

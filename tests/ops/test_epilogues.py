@@ -19,8 +19,8 @@ import pytest
 from rlxweb import Graph
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.limits import tiny_limits
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.op import registry
 from rlxweb.ir.sample import Drawn
 from rlxweb.ir.shape_arithmetic import Shape

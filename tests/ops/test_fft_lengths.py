@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.gpu.port_protocol import AdapterRequest
-from rlxweb.ir.graph import Graph
+from rlxweb.ir.graph import Graph, node_signature
 from rlxweb.ir.op import registry
 from tests.conftest import ADAPTERS
 from tests.engines_under_test import Array, EngineUnderTest, adapter_engine, engine

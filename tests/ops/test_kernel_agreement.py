@@ -18,13 +18,13 @@ import pytest
 
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines import cpu_native_program
 from rlxweb.engines.cpu import CPU_VARIANTS, CpuEngine
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.op import EXACT, Tolerance, registry
 from rlxweb.ops.kernel_variant import COPY, KernelVariant, load_kernels
 from rlxweb.smoke.case import checked_ops

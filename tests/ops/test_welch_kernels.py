@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from rlxweb import Graph
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.protocol import Engine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
+from rlxweb.ir.graph import node_signature
 from rlxweb.ops.welch.cpu.spectrum import welch_power
 from rlxweb.ops.welch.cpu.strongest_bins import strongest_bins
 from rlxweb.ops.welch.graph import welch_graph

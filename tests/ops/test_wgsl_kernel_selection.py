@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.webgpu.pipeline_cache import PipelineCache
 from rlxweb.gpu import wgpu_port
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.op import registry
 from rlxweb.smoke.suite import list_variant_cases

@@ -31,7 +31,6 @@ from rlxweb.codegen.wasm_native_program import program_module
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, Unsupported
 from rlxweb.core.limits import Limits
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines import cpu_native_program, cupy_elementwise
 from rlxweb.engines.array import array_target
 from rlxweb.engines.cpu import CpuEngine
@@ -40,6 +39,7 @@ from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.op import registry
 from rlxweb.ops.attention.cpu.wasm_codegen import attention_module
 from rlxweb.ops.matmul.cpu import native as matmul

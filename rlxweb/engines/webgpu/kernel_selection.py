@@ -35,11 +35,10 @@ from rlxweb.core.lru_cache import LruCache
 from rlxweb.cost.calibration_record import AutotuneResult
 from rlxweb.cost.device_models import WgpuCostModel
 from rlxweb.cost.fusion_gate import IoFusionGate
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.cost.work_kinds import assumed_gpu
 from rlxweb.gpu.port_protocol import DeviceFacts
 from rlxweb.ir.dtype import DType, as_dtype
-from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.graph import Graph, Node, node_signature
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import (
     TRANSPOSED_ATTR,

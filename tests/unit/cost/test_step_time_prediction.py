@@ -15,12 +15,13 @@ from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.compiler.plan_workload import plan_workload
 from rlxweb.compiler.target import Target
 from rlxweb.cost.calibration_record import Calibration, MeasuredPoint
-from rlxweb.cost.graph_work import graph_workload, node_items, node_signature
+from rlxweb.cost.graph_work import graph_workload, node_items
 from rlxweb.cost.work_kinds import KINDS
 from rlxweb.cost.work_pricing import FittedPrices, workload_terms
 from rlxweb.cost.workload import WorkItem, Workload
 from rlxweb.engines.cpu import CpuEngine
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import registry
 from rlxweb.ir.tensor import Tensor

@@ -12,12 +12,11 @@ from rlxweb.codegen.kernel_launch_records import ComputeShader
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import ShaderRejected
 from rlxweb.core.limits import Limits, tiny_limits
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.engines.webgpu.kernel_selection import Hardware, KernelSelector
 from rlxweb.engines.webgpu.pipeline_cache import PipelineCache, TrustLevel
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.ir.graph import Graph
+from rlxweb.ir.graph import Graph, node_signature
 from rlxweb.ir.op import registry
 from rlxweb.ops.welch.graph import welch_graph
 from rlxweb.signal.presets import spec_from_preset

@@ -7,8 +7,7 @@ from __future__ import annotations
 import pytest
 
 from rlxweb.core.limits import Limits, tiny_limits
-from rlxweb.cost.graph_work import node_signature
-from rlxweb.ir.graph import Graph
+from rlxweb.ir.graph import Graph, node_signature
 from rlxweb.ir.op import registry
 from rlxweb.ops.kernel_variant import KernelTable
 from tests.engines_under_test import single_op_graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlxweb.cost.graph_work import node_signature
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.op import registry
 from rlxweb.ops.cache_blocking import is_large
 from rlxweb.ops.kernel_variant import KernelVariant

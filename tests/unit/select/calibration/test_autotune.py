@@ -24,11 +24,11 @@ from rlxweb.cost.calibration_record import (
     MeasuredPoint,
     nearest_result,
 )
-from rlxweb.cost.graph_work import node_signature
 from rlxweb.engines.pool import pool
 from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.ir.dtype import DType
+from rlxweb.ir.graph import node_signature
 from rlxweb.ir.op import TensorType, registry
 from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.reduce.wgsl.variants import row_reduction_planner
