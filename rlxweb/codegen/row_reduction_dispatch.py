@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlxweb.codegen.elementwise_wgsl import ELEMENTWISE_DTYPES
+from rlxweb.codegen.row_kernel import RowKernel
 from rlxweb.codegen.row_reduction_wgsl import RowReductionWgsl
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import BufferRef, IterationAxis, KernelDispatch, OperandAccess
-from rlxweb.ir.row_reduction_pattern import external_reads, find_row_reduction
 
 MIN_SHARED_ROW_LENGTH = 32
 """Shortest row, in elements, that a workgroup is started for."""
@@ -48,8 +48,8 @@ def row_reduction_dispatch(
     layouts  how each of `external_reads` lies, spread over the elements
     max_lanes  invocations that may share a line
     """
-    rows = find_row_reduction(graph, ids)
-    is_per_element = graph.node(ids[-1]).type.shape == rows.shape
+    kernel = RowKernel.from_nodes(graph, ids)
+    rows, is_per_element = kernel.rows, kernel.is_per_element
     out = Layout.dense(rows.shape if is_per_element else rows.keepdims_shape).expand(
         rows.shape
     )
@@ -60,16 +60,12 @@ def row_reduction_dispatch(
     is_vec4 = _vec4_operands(
         outer_layouts, row_layouts, [layout.offset for layout in all_layouts]
     )
-    if ELEMENTWISE_DTYPES & {
-        graph.node(i).type.dtype for i, _ in external_reads(graph, rows, ids)
-    }:
+    if ELEMENTWISE_DTYPES & {graph.node(i).type.dtype for i, _ in kernel.reads}:
         is_vec4 = (False,) * len(all_layouts)  # such elements are not loaded in fours
     iterations = rows.row_length // (4 if any(is_vec4) else 1)
     lanes = invocations_per_row(iterations, max_lanes)
-    generator = RowReductionWgsl(
-        graph, rows, ids, (outer_layouts, row_layouts), is_vec4, lanes
-    )
-    source = generator.build_source(is_per_element)
+    generator = RowReductionWgsl(kernel, (outer_layouts, row_layouts), is_vec4, lanes)
+    source = generator.build_source()
     axes = (
         *(IterationAxis(f"d{a}", n) for a, n in enumerate(outer_layouts[0].shape)),
         *(
@@ -87,7 +83,7 @@ def row_reduction_dispatch(
         )
         for k, operand_layout in enumerate(all_layouts)
     )
-    walk_count = generator.walk_count + is_per_element
+    walk_count = kernel.walk_count + is_per_element
     return KernelDispatch(
         shader="generated",
         axes=axes,

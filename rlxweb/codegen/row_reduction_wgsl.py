@@ -15,18 +15,13 @@ from rlxweb.codegen.elementwise_wgsl import (
     literal_operand,
     substitute_expression,
 )
+from rlxweb.codegen.row_kernel import RowKernel, reduction_kind
 from rlxweb.codegen.wgsl_entry_point import MAIN_LINES
 from rlxweb.codegen.wgsl_module import TYPE_ALIASES
-from rlxweb.core.errors import GraphError
-from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.graph import Node
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Expr, Kernel, View, wrap_u32
+from rlxweb.ir.lowering import Expr, wrap_u32
 from rlxweb.ir.op import registry
-from rlxweb.ir.row_reduction_pattern import (
-    RowReduction,
-    RowReductionLevel,
-    external_reads,
-)
 
 _BLOCK_LENGTH = 64
 """Elements that one invocation adds up in sequence: a float sum of n carries the
@@ -59,25 +54,17 @@ class RowReductionWgsl:
 
     def __init__(
         self,
-        graph: Graph,
-        rows: RowReduction,
-        ids: Sequence[int],
+        kernel: RowKernel,
         parts: tuple[Sequence[Layout], Sequence[Layout]],
         is_vec4: Sequence[bool],
         lanes: int,
     ) -> None:
-        self.nodes = {node_id: graph.node(node_id) for node_id in ids}
-        self.graph, self.rows, self.lanes = graph, rows, lanes
+        self.kernel, self.graph, self.lanes = kernel, kernel.graph, lanes
         self.outer_layouts, self.row_layouts = parts
         self.is_vec4, self.uses_vec4 = is_vec4, any(is_vec4)
-        self.out_index, self.last_id = len(self.outer_layouts) - 1, ids[-1]
-        self.reads = external_reads(graph, rows, ids)
-        self.levels = {
-            node_id: self._node_level(node) for node_id, node in self.nodes.items()
-        }
-        self.depths = self._walk_depths()
-        self.names = {node_id: f"v{number}" for number, node_id in enumerate(ids)}
-        iterations = rows.row_length // (4 if self.uses_vec4 else 1)
+        self.out_index = len(self.outer_layouts) - 1
+        self.names = {node.id: f"v{k}" for k, node in enumerate(kernel.nodes)}
+        iterations = kernel.rows.row_length // (4 if self.uses_vec4 else 1)
         self.uniforms: dict[str, int | float] = {"line": iterations}
         self.includes: dict[str, None] = {}
         # (kind, type) of the reductions that lanes do together.
@@ -85,34 +72,8 @@ class RowReductionWgsl:
         self.computed_names: dict[int, str] = {}
         self.literal_names: dict[int, str] = {}
 
-    @property
-    def walk_count(self) -> int:
-        """Number of walks over a row that reduce."""
-        return max(self.depths.values())
-
-    def _node_level(self, node: Node) -> RowReductionLevel:
-        """Return the level of a node, or raise an error if it is not computed along the
-        rows.
-        """
-        level = self.rows.node_level(self.graph, node)
-        if level is None:
-            raise GraphError(str(node), "the op cannot be part of a row reduction")
-        return level
-
-    def _walk_depths(self) -> dict[int, int]:
-        """Return how many walks must be over before each node is known; a reduction
-        includes its own.
-        """
-        depths: dict[int, int] = {}
-        for node_id, node in self.nodes.items():
-            before = max((depths.get(i, 0) for i in node.inputs), default=0)
-            depths[node_id] = before + (self.levels[node_id] == "fold")
-        return depths
-
-    def build_source(self, is_per_element: bool) -> str:
-        """Return the whole shader body. `is_per_element`: the result has a value for
-        each element.
-        """
+    def build_source(self) -> str:
+        """Return the whole shader body."""
         body = [
             *MAIN_LINES,
             *index_lines(len(self.outer_layouts[0].shape), 1),
@@ -120,8 +81,9 @@ class RowReductionWgsl:
             *self._row_starts(),
             *self._row_statements(0),
         ]
-        for walk in range(1, self.walk_count + 1):
+        for walk in range(1, self.kernel.walk_count + 1):
             body += [*self._reduction_walk(walk), *self._row_statements(walk)]
+        is_per_element = self.kernel.is_per_element
         body += self._store_elements() if is_per_element else self._store_row_value()
         return "\n".join([*self._workgroup_reductions(), *body, "}"])
 
@@ -149,7 +111,7 @@ class RowReductionWgsl:
         """
         load = f"ld{k}({element})"
         if self.uses_vec4 and not self.is_vec4[k]:
-            dtype = self.graph.node(self.reads[k][0]).type.dtype
+            dtype = self.graph.node(self.kernel.reads[k][0]).type.dtype
             return f"{TYPE_ALIASES[dtype]}({load})"
         return load
 
@@ -179,17 +141,16 @@ class RowReductionWgsl:
             if node_id not in self.literal_names:
                 self.literal_names[node_id] = literal_operand(node, self.uniforms)
             return self.literal_names[node_id]
-        return f"r{self.reads.index((node_id, self.rows.has_no_unit_axes(reader)))}"
+        return f"r{self.kernel.read_name(reader, node_id)}"
 
-    def _node_statement(self, node_id: int) -> list[str]:
+    def _node_statement(self, node: Node) -> list[str]:
         """Return the statement of an elementwise node; a view only adds another
         name.
         """
-        node = self.nodes[node_id]
         lower = registry.get(node.op).lower
         operands = [self._operand_name(node, i) for i in node.inputs]
         if not isinstance(lower, Expr):
-            self.computed_names[node_id] = operands[0]
+            self.computed_names[node.id] = operands[0]
             return []
         operand_types = tuple(self.graph.node(i).type for i in node.inputs)
         types = (operand_types, node.type)
@@ -200,65 +161,50 @@ class RowReductionWgsl:
             node,
             types,
         )
-        self.computed_names[node_id] = self.names[node_id]
+        self.computed_names[node.id] = self.names[node.id]
         self.includes |= dict.fromkeys(lower.uses)
-        return [f"let {self.names[node_id]} = {text};"]
+        return [f"let {self.names[node.id]} = {text};"]
 
     def _row_statements(self, walk: int) -> list[str]:
         """Return the statements of values that are one per row and known after so many
         walks.
         """
-        statements: list[str] = []
-        for node_id, node in self.nodes.items():
-            is_view = isinstance(registry.get(node.op).lower, View)
-            is_row = self.levels[node_id] == "row" or is_view
-            if is_row and self.depths[node_id] == walk:
-                statements += [f"  {line}" for line in self._node_statement(node_id)]
-        return statements
+        return [
+            f"  {line}"
+            for node in self.kernel.row_nodes(walk)
+            for line in self._node_statement(node)
+        ]
 
     def _element_statements(self, requested: Sequence[int]) -> list[str]:
         """Return loads and statements that compute the requested nodes of one element,
         at position j.
         """
-        needed, pending = set[int](), list(requested)
-        used_reads = {(node_id, False) for node_id in requested}
-        while pending:
-            node_id = pending.pop()
-            if self.levels.get(node_id) == "line" and not {node_id} & (
-                needed | set(self.computed_names)
-            ):
-                needed.add(node_id)
-                pending += self.nodes[node_id].inputs
-                used_reads |= {(i, False) for i in self.nodes[node_id].inputs}
+        nodes, used = self.kernel.element_nodes(requested, self.computed_names)
         rank, statements = len(self.row_layouts[0].strides), list[str]()
         if rank > 1:
             statements.append("var rest = j;")
             for a in range(rank - 1, 0, -1):
                 statements.append(f"let j{a} = rest % u.l{a}; rest = rest / u.l{a};")
             statements.append("let j0 = rest;")
-        for k, external_read in enumerate(self.reads):
-            if external_read in used_reads and self._varies_along_row(k):
+        for k, (node_id, lacks_axes) in enumerate(self.kernel.reads):
+            if node_id in used and not lacks_axes and self._varies_along_row(k):
                 statements.append(
                     f"let r{k} = {self._load_wgsl(k, self._element_index(k))};"
                 )
-        for node_id in sorted(needed):
-            statements += self._node_statement(node_id)
+        for node in nodes:
+            statements += self._node_statement(node)
         return statements
 
     def _reduction_walk(self, walk: int) -> list[str]:
         """Return the WGSL of one walk along the row that does some reductions, in
         blocks.
         """
-        reductions = [
-            node
-            for node_id, node in self.nodes.items()
-            if self.levels[node_id] == "fold" and self.depths[node_id] == walk
-        ]
+        reductions = self.kernel.fold_nodes(walk)
         names_before = dict(self.computed_names)
         element = self._element_statements([node.inputs[0] for node in reductions])
         starts, parts, combines, after = (list[str]() for _ in range(4))
         for node in reductions:
-            name, kind = self.names[node.id], _reduction_kind(node)
+            name, kind = self.names[node.id], reduction_kind(node)
             alias = TYPE_ALIASES[node.type.dtype]
             start = f": {alias} = {_IDENTITIES[kind, alias]};"
             part, value = f"p{name}", self._operand_name(node, node.inputs[0])
@@ -310,8 +256,8 @@ class RowReductionWgsl:
 
     def _store_elements(self) -> list[str]:
         """Return the last walk, which stores a value for each element."""
-        element = self._element_statements([self.last_id])
-        value = self.computed_names[self.last_id]
+        element = self._element_statements([self.kernel.result.id])
+        value = self.computed_names[self.kernel.result.id]
         element.append(
             f"st{self.out_index}({self._element_index(self.out_index)}, {value});"
         )
@@ -323,7 +269,8 @@ class RowReductionWgsl:
 
     def _store_row_value(self) -> list[str]:
         """Return the WGSL that stores one value for each row."""
-        value = f"{self.computed_names[self.last_id]}{'.x' if self.uses_vec4 else ''}"
+        name = self.computed_names[self.kernel.result.id]
+        value = f"{name}.x" if self.uses_vec4 else name
         store = f"st{self.out_index}(b{self.out_index}, {value});"
         return [f"  {store}" if self.lanes == 1 else f"  if (lid == 0u) {{ {store} }}"]
 
@@ -349,9 +296,3 @@ class RowReductionWgsl:
                 "}",
             ]
         return lines
-
-
-def _reduction_kind(node: Node) -> str:
-    """Return the kind of reduction of a node; "" if it reduces nothing."""
-    lower = registry.get(node.op).lower
-    return lower.reduction if isinstance(lower, Kernel) else ""

@@ -1,0 +1,133 @@
+"""Row kernel: what a fused row reduction computes, walk by walk, before it is written
+in any language.
+
+A row is walked once for every reduction that needs the one before it, and once more to
+store a value for each element. Between the walks stand values that are one for the
+whole row. `row_reduction_wgsl.py` and `row_reduction_llvm.py` write kernels from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rlxweb.core.errors import GraphError
+from rlxweb.ir.graph import Graph, Node
+from rlxweb.ir.lowering import Kernel, View
+from rlxweb.ir.op import registry
+from rlxweb.ir.row_reduction_pattern import (
+    RowReduction,
+    RowReductionLevel,
+    external_reads,
+    find_row_reduction,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RowKernel:
+    """Nodes that are computed along the rows of one shape, with the walk of each.
+
+    nodes   in order; the last is the result
+    reads   the nodes they read from memory, each with whether its values, one for a
+            row, lack the axes of a row
+    levels  whether a node has a value for each element ("line"), for each row ("row"),
+            or is the reduction from one to the other ("fold")
+    depths  how many walks are over before a node is known; a reduction includes its own
+    """
+
+    graph: Graph
+    rows: RowReduction
+    nodes: tuple[Node, ...]
+    reads: tuple[tuple[int, bool], ...]
+    levels: dict[int, RowReductionLevel]
+    depths: dict[int, int]
+
+    @classmethod
+    def from_nodes(cls, graph: Graph, ids: Sequence[int]) -> RowKernel:
+        """Return the kernel of these nodes of a graph.
+
+        Errors   GraphError for a node that is not computed along the rows.
+        """
+        rows = find_row_reduction(graph, ids)
+        nodes = tuple(graph.node(i) for i in ids)
+        levels: dict[int, RowReductionLevel] = {}
+        depths: dict[int, int] = {}
+        for node in nodes:
+            level = rows.node_level(graph, node)
+            if level is None:
+                raise GraphError(str(node), "the op cannot be part of a row reduction")
+            levels[node.id] = level
+            before = max((depths.get(i, 0) for i in node.inputs), default=0)
+            depths[node.id] = before + (level == "fold")
+        return cls(graph, rows, nodes, external_reads(graph, rows, ids), levels, depths)
+
+    @property
+    def result(self) -> Node:
+        """The node whose values are stored."""
+        return self.nodes[-1]
+
+    @property
+    def is_per_element(self) -> bool:
+        """True if the result has a value for each element, not for each row."""
+        return self.result.type.shape == self.rows.shape
+
+    @property
+    def walk_count(self) -> int:
+        """Number of walks over a row that reduce."""
+        return max(self.depths.values())
+
+    def row_nodes(self, walk: int) -> list[Node]:
+        """Return the nodes of one value for each row that are known after so many
+        walks; a view of such a value is one of them.
+        """
+        return [
+            node
+            for node in self.nodes
+            if self.depths[node.id] == walk
+            and (self.levels[node.id] == "row" or is_view(node))
+        ]
+
+    def fold_nodes(self, walk: int) -> list[Node]:
+        """Return the reductions of a walk, counted from 1."""
+        return [
+            node
+            for node in self.nodes
+            if self.levels[node.id] == "fold" and self.depths[node.id] == walk
+        ]
+
+    def element_nodes(
+        self, requested: Sequence[int], known: Collection[int]
+    ) -> tuple[list[Node], set[int]]:
+        """Return the nodes to evaluate for one element so that the requested ones are
+        known there, in order, and the nodes that they and the request read beside them.
+
+        known   nodes whose values are at hand
+        """
+        needed, pending = set[int](), list(requested)
+        used = set(requested)
+        while pending:
+            node_id = pending.pop()
+            is_element = self.levels.get(node_id) == "line"
+            if is_element and node_id not in needed and node_id not in known:
+                needed.add(node_id)
+                inputs = self.graph.node(node_id).inputs
+                pending += inputs
+                used.update(inputs)
+        return [node for node in self.nodes if node.id in needed], used - needed
+
+    def read_name(self, reader: Node, node_id: int) -> int:
+        """Return which of `reads` a node reads another as."""
+        return self.reads.index((node_id, self.rows.has_no_unit_axes(reader)))
+
+
+def is_view(node: Node) -> bool:
+    """Tell whether a node only names the values of another."""
+    return isinstance(registry.get(node.op).lower, View)
+
+
+def reduction_kind(node: Node) -> str:
+    """Return the kind of reduction of a node: sum, prod, max or min; "" if it reduces
+    nothing.
+    """
+    lower = registry.get(node.op).lower
+    return lower.reduction if isinstance(lower, Kernel) else ""
