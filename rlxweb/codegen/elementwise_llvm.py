@@ -108,12 +108,12 @@ def region_text(
             # What is left of a row is done with some of what was done before.
             first = ir.min_int(ir.multiply_int(j, shape.lanes), last_start)
             loaded = {
-                n: _emit_vector_load(lowering, kind, pointer, first)
+                n: emit_vector_load(lowering, kind, pointer, first)
                 for n, kind, pointer, is_row_scalar in operands
                 if not is_row_scalar
             }
             result = emit_nodes(lowering, graph, nodes, {**scalars, **loaded})
-            _emit_vector_store(lowering, result, kinds[0], row_pointers[0], first)
+            emit_vector_store(lowering, result, kinds[0], row_pointers[0], first)
 
         ir.loop(vector_count, vector)
 
@@ -198,9 +198,10 @@ def _emit_literal(lowering: WgslLowering, node: Node) -> TypedValue:
     return lowering.splat(value_kind(node), value)
 
 
-def _emit_vector_load(
+def emit_vector_load(
     lowering: LlvmLowering, kind: str, base: Value, index: IntValue
 ) -> TypedValue:
+    """Emit a load of the elements from `index` on."""
     storage_type = _STORAGE_TYPES[kind]
     vector = f"<{lowering.ir.vector_type.lanes} x {storage_type}>"
     pointer = lowering.ir.element_pointer(base, index, storage_type)
@@ -238,9 +239,10 @@ def _emit_mask(lowering: LlvmLowering, value: Value, vector: str) -> Value:
     return lowering.ir.emit_value(f"icmp ne {vector} {value}, zeroinitializer")
 
 
-def _emit_vector_store(
+def emit_vector_store(
     lowering: LlvmLowering, result: TypedValue, kind: str, base: Value, index: IntValue
 ) -> None:
+    """Emit a store of values to the elements from `index` on."""
     storage_type, value = _STORAGE_TYPES[kind], result.value
     vector = f"<{lowering.ir.vector_type.lanes} x {storage_type}>"
     if result.kind == "B":

@@ -35,7 +35,7 @@ _MAX_TASKS: Final = 16
 MIN_THREADED_ELEMENTS: Final = 1 << 17
 _MIN_ROW_ELEMENTS: Final = 16
 """Minimum elements of a row: the lanes of the widest vectors."""
-_MIN_BLOCK_ELEMENTS: Final = 1 << 10
+MIN_BLOCK_ELEMENTS: Final = 1 << 10
 """Elements of a block from which a call of its own pays off."""
 
 
@@ -62,7 +62,7 @@ class RegionSpec:
         is_scalar: tuple[bool, ...],
     ) -> RegionSpec:
         """Build the spec of elementwise nodes with these reads in order."""
-        key = _region_key(graph, ids, reads)
+        key = region_key(graph, ids, reads)
         return cls(key, is_scalar, graph, tuple(ids), tuple(reads))
 
 
@@ -115,7 +115,7 @@ def region_row_layout(out: Shape, reads: Sequence[Shape]) -> RegionRowLayout | N
     (inner, dense), *rest = groups[::-1]
     outer = rest[0][0] if rest else 1
     if inner < _MIN_ROW_ELEMENTS or (
-        len(rest) > 1 and outer * inner < _MIN_BLOCK_ELEMENTS
+        len(rest) > 1 and outer * inner < MIN_BLOCK_ELEMENTS
     ):
         return None
     steps = strides[1] if rest else (0,) * len(reads)
@@ -138,7 +138,7 @@ def compilable_region(
     return RegionSpec.from_nodes(graph, ids, reads, rows.is_scalar)
 
 
-def _region_key(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
+def region_key(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
     """Return a key that is equal for regions that compute the same from their reads."""
     names = {node: f"r{index}" for index, node in enumerate(reads)}
     names |= {node: f"v{index}" for index, node in enumerate(ids)}
@@ -149,10 +149,12 @@ def _region_key(graph: Graph, ids: Sequence[int], reads: Sequence[int]) -> str:
         return repr(graph.node(i).attrs["value"].array.reshape(-1)[:1])
 
     def line(node: Node) -> str:
-        attrs = sorted(node.attrs.items())
+        lower = registry.get(node.op).lower
+        is_expr = isinstance(lower, Expr)
+        # A view or a reduction along a row has nothing but shapes in its attributes.
+        attrs = sorted(node.attrs.items()) if is_expr else ""
         operands = ", ".join(map(operand, node.inputs))
         text = f"{node.op}({operands}) {attrs} -> {node.type.dtype.label}"
-        lower = registry.get(node.op).lower
         if not isinstance(lower, Expr) or not callable(lower.text):
             return text
         # What it says may rest on shapes: an average is over so many.

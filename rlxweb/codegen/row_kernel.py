@@ -22,6 +22,8 @@ from rlxweb.ir.row_reduction_pattern import (
     find_row_reduction,
 )
 
+_NONNEGATIVE_OPS = ("abs", "exp", "exp2", "sqrt")
+
 
 @dataclass(frozen=True, slots=True)
 class RowKernel:
@@ -115,7 +117,44 @@ class RowKernel:
                 used.update(inputs)
         return [node for node in self.nodes if node.id in needed], used - needed
 
-    def read_name(self, reader: Node, node_id: int) -> int:
+    @property
+    def stored_value(self) -> Node | None:
+        """The node whose values are best stored in the result's place on the last walk
+        that reduces, and read there by the walk that stores; None to compute all anew.
+
+        That of a softmax is the exponential, which is summed and then divided.
+        """
+        if not self.is_per_element:
+            return None
+        (fold, *others) = self.fold_nodes(self.walk_count)
+        value = self.graph.node(fold.inputs[0])
+        is_element = self.levels.get(value.id) == "line" and not is_view(value)
+        if others or not is_element or value.type.dtype is not self.result.type.dtype:
+            return None
+        known = [node.id for node in self.nodes if self.levels[node.id] != "line"]
+        anew = self.element_nodes([self.result.id], known)[0]
+        after = self.element_nodes([self.result.id], [*known, value.id])[0]
+        return value if len(after) < len(anew) else None
+
+    def is_nonnegative(self, node: Node) -> bool:
+        """Tell whether a node has no value below 0, so that nothing cancels in its
+        sum.
+        """
+        is_square = node.op == "mul" and node.inputs[0] == node.inputs[1]
+        return is_square or node.op in _NONNEGATIVE_OPS
+
+    def is_nonpositive(self, node_id: int) -> bool:
+        """Tell whether a value of an element is that less the largest of its row."""
+        node = self.graph.node(node_id)
+        if node.op != "sub":
+            return False
+        largest = self.graph.node(node.inputs[1])
+        while largest.id in self.levels and is_view(largest):
+            largest = self.graph.node(largest.inputs[0])
+        is_largest = self.levels.get(largest.id) == "fold" and largest.op == "max"
+        return is_largest and largest.inputs[0] == node.inputs[0]
+
+    def read_index(self, reader: Node, node_id: int) -> int:
         """Return which of `reads` a node reads another as."""
         return self.reads.index((node_id, self.rows.has_no_unit_axes(reader)))
 

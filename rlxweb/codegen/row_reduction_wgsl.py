@@ -141,7 +141,7 @@ class RowReductionWgsl:
             if node_id not in self.literal_names:
                 self.literal_names[node_id] = literal_operand(node, self.uniforms)
             return self.literal_names[node_id]
-        return f"r{self.kernel.read_name(reader, node_id)}"
+        return f"r{self.kernel.read_index(reader, node_id)}"
 
     def _node_statement(self, node: Node) -> list[str]:
         """Return the statement of an elementwise node; a view only adds another

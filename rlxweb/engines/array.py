@@ -256,7 +256,8 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
 
         variants  gets the kernel variant of each node that one runs
         """
-        region = self._region_function(graph, step) if step.kind == "region" else None
+        is_fused = step.kind in ("region", "lines")
+        region = self._region_function(graph, step) if is_fused else None
         if region is not None:
             return [(graph.node(step.nodes[-1]), *region)]
         work: list[NodeWork] = []
@@ -277,8 +278,8 @@ class ArrayEngine(LibraryArrayEngine, Profiles, SharesParams, Measures, HasVaria
     def _region_function(
         self, graph: Graph, step: PlanStep
     ) -> tuple[Callable[..., LibraryArray], tuple[int, ...]] | None:
-        """Return one function for a region and the ids of the nodes it reads; None to
-        run it op by op.
+        """Return one function for a region, or for a fused row reduction, and the ids
+        of the nodes it reads; None to run it op by op.
         """
         return None
 

@@ -19,6 +19,12 @@ from rlxweb.codegen.native_elementwise import (
     compilable_region,
     region_kernels,
 )
+from rlxweb.codegen.native_row_reduction import (
+    MAX_ROW_LENGTH,
+    RowKernelCall,
+    compilable_row_kernel,
+    row_kernels,
+)
 from rlxweb.codegen.packed_weight_cache import UsesConstantOperands
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.compiler.plan import Plan, PlanStep
@@ -74,6 +80,7 @@ JIT_CACHES: Final = (
     float16_kernels,
     phase_kernels,
     reduction_kernels,
+    row_kernels,
     recurrence_kernels,
     native_program_kernels,
     matmul_kernels,
@@ -120,7 +127,11 @@ class CpuEngine(ArrayEngine):
         super().__init__(
             np,
             CPU_IDENTITY,
-            replace(self.target, fuses_pattern=prefers_fused_op)
+            replace(
+                self.target,
+                fuses_pattern=prefers_fused_op,
+                line_length=MAX_ROW_LENGTH if row_kernels.is_enabled else 0,
+            )
             if variants
             else self.target,
             to_device=np.asarray,
@@ -144,7 +155,11 @@ class CpuEngine(ArrayEngine):
             unit_calls: list[UnitCalls] = []
             for index, group in groupby(program.calls, attrgetter("step")):
                 step, calls = plan.steps[index], list(group)
-                if any(has_epilogue(call.function) for call in calls):
+                if any(
+                    has_epilogue(call.function)
+                    or isinstance(call.function, RowKernelCall)
+                    for call in calls
+                ):
                     unit_calls.append((None, calls))
                     continue
                 is_region = step.kind == "region"
@@ -209,6 +224,12 @@ class CpuEngine(ArrayEngine):
             return None
         functions = [self._node_function(graph, node) for node in nodes]
         by_numpy = NumpyRegion(graph, nodes, functions, step.reads)
+        if step.kind == "lines":
+            is_enabled = row_kernels.is_enabled
+            rows = compilable_row_kernel(graph, step.nodes) if is_enabled else None
+            if rows is None:
+                return None
+            return RowKernelCall(*rows, by_numpy), step.reads
         is_open = region_kernels.is_enabled
         region = compilable_region(graph, step.nodes, step.reads) if is_open else None
         if region is not None:

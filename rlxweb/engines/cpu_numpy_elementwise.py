@@ -61,9 +61,10 @@ class _RegionStep(NamedTuple):
 
 
 class NumpyRegion:
-    """Elementwise region as a NumPy function of the arrays it reads.
+    """Elementwise region, or fused row reduction, as a NumPy function of the arrays it
+    reads.
 
-    nodes      elementwise, in order; the last is the result
+    nodes      in order; the last is the result
     functions  of each: (attributes, *operands) → the value
     reads      ids of what is read
     """
@@ -88,7 +89,9 @@ class NumpyRegion:
         out = nodes[-1].type
         self._shape, self._dtype = out.shape, out.dtype.reference_dtype
         passes = sum(_passes_per_element(graph, node) for node in nodes)
-        max_elements = block_size(out.numel, passes)
+        # A block of a row would not do for what reduces it.
+        is_elementwise = all(node.type.shape == out.shape for node in nodes)
+        max_elements = block_size(out.numel, passes) if is_elementwise else 0
         self._blocks = split_into_tiles(out.shape, max_elements) if max_elements else []
         self._is_threaded = out.numel >= _MIN_THREADED_ELEMENTS
 

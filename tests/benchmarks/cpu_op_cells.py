@@ -65,6 +65,19 @@ def _softmax() -> CpuOpCase:
     )
 
 
+def _logsumexp() -> CpuOpCase:
+    return CpuOpCase(
+        {"x": _noise(1024, 1024)},
+        lambda g, x: g.logsumexp(x, -1),
+        lambda t, x: t.logsumexp(x, -1),
+        lambda j, x: j.nn.logsumexp(x, -1),
+        lambda node: [
+            node("ReduceLogSumExp", ["x", "axes"], ["out"], keepdims=0),
+        ],
+        {"axes": np.array([-1])},
+    )
+
+
 def _norm() -> CpuOpCase:
     a, b = _noise(2, 768)
 
@@ -151,6 +164,7 @@ def _reduction(ours: str, torch: str, onnx: str, axis: int) -> CpuOpCase:
 
 OPS: dict[str, Callable[[], CpuOpCase]] = {
     "softmax [1024, 1024]": _softmax,
+    "log-sum-exp [1024, 1024]": _logsumexp,
     "layer norm [1024, 768]": _norm,
     "chain gelu(2x+1)·y of 4M": _chain,
     "attention [1, 12, 128, 64]": _attention,

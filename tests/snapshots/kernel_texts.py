@@ -23,10 +23,12 @@ from rlxweb.codegen import (
     jit_cache,
     llvm_compiler,
     native_elementwise,
+    native_row_reduction,
     native_thread_pool,
 )
 from rlxweb.codegen.elementwise_wasm import region_module
 from rlxweb.codegen.llvm_builder import TYPE_NBYTES
+from rlxweb.codegen.row_reduction_llvm import row_kernel_llvm_ir
 from rlxweb.codegen.wasm_native_program import program_module
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, Unsupported
@@ -39,7 +41,7 @@ from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph import node_signature
+from rlxweb.ir.graph import Graph, node_signature
 from rlxweb.ir.op import registry
 from rlxweb.ops.attention.cpu.wasm_codegen import attention_module
 from rlxweb.ops.matmul.cpu import native as matmul
@@ -51,6 +53,7 @@ from rlxweb.ops.welch.cpu.llvm_top_k_search import register_count
 from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases
 from rlxweb.smoke.op_chain_cases import chain_cases
 from tests.fake_gpu_port import FakePipeline, FakePort
+from tests.graphs.row_reduction_graphs import handwritten_outputs
 from tests.kernel_tables import WGSL_VARIANTS
 from tests.snapshots.snapshot_files import RULE
 
@@ -183,6 +186,10 @@ def llvm_kernels() -> dict[str, KernelTexts]:
                     kernels.add(case.name, text)
     for machine, text in pool_texts.items():
         kernels.add(f"crew, {machine}", text)
+    for name in ("softmax", "ties", "scaled"):
+        for index, spec in enumerate(_row_kernels(name)):
+            text = row_kernel_llvm_ir(spec.kernel, spec.is_scalar, VECTOR_NBYTES)
+            kernels.add(f"rows, {name} {index}", text)
     sizes, sample_types = (64, 100, 255, 256, 1000, 4096), ("float", "double", "int")
     trends, result_types = ("none", "constant", "linear"), ("float", "double")
     for options in itertools.product(sizes, sample_types, trends, result_types):
@@ -200,6 +207,19 @@ def llvm_kernels() -> dict[str, KernelTexts]:
     return {"llvm": kernels}
 
 
+def _row_kernels(name: str) -> Iterator[native_row_reduction.RowKernelSpec]:
+    """Yield the row kernels of a formula as people write it by hand."""
+    graph = Graph(name)
+    x, y = graph.input("x", (64, 300)), graph.input("y", (300,))
+    graph.set_outputs(handwritten_outputs(name, graph, x, y))
+    line_length = native_row_reduction.MAX_ROW_LENGTH
+    plan = compile_graph(graph, replace(CpuEngine.target, line_length=line_length))
+    for step in plan.steps:
+        found = native_row_reduction.compilable_row_kernel(plan.graph, step.nodes)
+        assert found is not None
+        yield found[0]
+
+
 @contextmanager
 def _compile_everything() -> Iterator[list[str]]:
     """Compile every kernel at once, for vectors of one size; yield the list of their
@@ -213,6 +233,9 @@ def _compile_everything() -> Iterator[list[str]]:
     fixed_cpu = replace(processor(), vector_nbytes=VECTOR_NBYTES)
     gates = (cpu_native_program, "MIN_STEPS", 0), (matmul, "MIN_WORK", 1)
     gates += ((native_elementwise, "MIN_WORK", 1),)
+    gates += tuple(
+        (native_row_reduction, name, 1) for name in ("MIN_WORK", "MIN_ROW_LENGTH")
+    )
     previous = [(module, name, getattr(module, name)) for module, name, _ in gates]
 
     def record_text(text: str, *more: str) -> str:
