@@ -54,6 +54,8 @@ class FusedRowReduction:
 
 def find_row_reductions(graph: Graph, target: Target) -> dict[int, FusedRowReduction]:
     """Return the fused row reductions that are profitable, by result node."""
+    if not any(row_reduction(graph, node) for node in graph.nodes()):
+        return {}
     reductions: dict[int, FusedRowReduction] = {}
     needed = set(graph.outputs)
     for node in reversed(graph.nodes()):
@@ -109,7 +111,7 @@ def _fused_reduction(
         if _is_profitable(graph, rows, inside):
             nodes = tuple(sorted(inside))
             reads = external_reads(graph, rows, nodes)
-            if len(reads) < target.max_operands:
+            if len(reads) < target.max_operands and target.fuses_rows(graph, nodes):
                 return FusedRowReduction(rows, nodes, reads)
     return None
 

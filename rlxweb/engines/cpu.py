@@ -97,6 +97,13 @@ def prefers_fused_op(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bo
     return prefers_fused_attention(*arguments)
 
 
+def _compiles_rows(graph: Graph, ids: Sequence[int]) -> bool:
+    """Return whether a fused row reduction can be one kernel of compiled code."""
+    is_builtin = all(registry.is_builtin(graph.node(i).op) for i in ids)
+    is_open = is_builtin and row_kernels.is_enabled
+    return is_open and compilable_row_kernel(graph, ids) is not None
+
+
 def _is_weight(graph: Graph, i: int) -> bool:
     """Return whether a node is a param or a constant, possibly transposed or
     reshaped.
@@ -130,7 +137,8 @@ class CpuEngine(ArrayEngine):
             replace(
                 self.target,
                 fuses_pattern=prefers_fused_op,
-                line_length=MAX_ROW_LENGTH if row_kernels.is_enabled else 0,
+                line_length=MAX_ROW_LENGTH,
+                fuses_rows=_compiles_rows,
             )
             if variants
             else self.target,
@@ -225,10 +233,8 @@ class CpuEngine(ArrayEngine):
         functions = [self._node_function(graph, node) for node in nodes]
         by_numpy = NumpyRegion(graph, nodes, functions, step.reads)
         if step.kind == "lines":
-            is_enabled = row_kernels.is_enabled
-            rows = compilable_row_kernel(graph, step.nodes) if is_enabled else None
-            if rows is None:
-                return None
+            rows = compilable_row_kernel(graph, step.nodes)
+            assert rows is not None  # the compiler asked the target
             return RowKernelCall(*rows, by_numpy), step.reads
         is_open = region_kernels.is_enabled
         region = compilable_region(graph, step.nodes, step.reads) if is_open else None
