@@ -30,11 +30,12 @@ from rlxweb.codegen.native_elementwise import (
     region_key,
 )
 from rlxweb.codegen.result_buffer_pool import result_pool
-from rlxweb.codegen.row_kernel import RowKernel, is_view, reduction_kind
+from rlxweb.codegen.row_kernel import RowKernel, is_view
 from rlxweb.core.thread_tasks import Task, run_tasks
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
+from rlxweb.ir.row_reduction_pattern import reduction_kind
 
 MAX_ROW_LENGTH: Final = 1 << 16
 """Elements of the longest row: it is walked several times and has to stay in cache."""

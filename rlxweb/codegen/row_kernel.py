@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rlxweb.core.errors import GraphError
 from rlxweb.ir.graph import Graph, Node
-from rlxweb.ir.lowering import Kernel, View
+from rlxweb.ir.lowering import View
 from rlxweb.ir.op import registry
 from rlxweb.ir.row_reduction_pattern import (
     RowReduction,
@@ -162,11 +162,3 @@ class RowKernel:
 def is_view(node: Node) -> bool:
     """Tell whether a node only names the values of another."""
     return isinstance(registry.get(node.op).lower, View)
-
-
-def reduction_kind(node: Node) -> str:
-    """Return the kind of reduction of a node: sum, prod, max or min; "" if it reduces
-    nothing.
-    """
-    lower = registry.get(node.op).lower
-    return lower.reduction if isinstance(lower, Kernel) else ""

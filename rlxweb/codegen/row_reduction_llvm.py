@@ -30,14 +30,21 @@ from rlxweb.codegen.llvm_row_reduction import (
     reduce_elements,
     sum_same_sign,
 )
-from rlxweb.codegen.row_kernel import RowKernel, is_view, reduction_kind
+from rlxweb.codegen.row_kernel import RowKernel, is_view
 from rlxweb.codegen.wgsl_to_instructions import TypedValue
 from rlxweb.codegen.wgsl_to_llvm import LlvmLowering
 from rlxweb.core.errors import Unsupported
 from rlxweb.ir.graph import Node
+from rlxweb.ir.row_reduction_pattern import reduction_kind
 
 _SIGNATURE: Final = "void @rows(ptr noalias %job, i64 %outer, i64 %n)"
-_REDUCTIONS: Final = {"sum": SUM, "prod": PRODUCT, "max": MAXIMUM, "min": MINIMUM}
+_REDUCTIONS: Final = {
+    "sum": SUM,
+    "mean": SUM,
+    "prod": PRODUCT,
+    "max": MAXIMUM,
+    "min": MINIMUM,
+}
 _SCALAR_TYPES: Final = {"F": "float", "I": "i32", "U": "i32", "B": "i1"}
 
 
@@ -220,6 +227,9 @@ class _RowKernelWriter:
         else:
             result = reduce_elements(self.ir, "%n", term, op)
         self.is_value_stored = stores
+        if reduction_kind(node) == "mean":
+            count = self.ir.emit_value("uitofp i64 %n to double")
+            result = self.ir.emit_value(f"fdiv double {result}, {count}")
         if op.accumulator_type == "double":
             result = self.ir.emit_value(f"fptrunc double {result} to float")
         return TypedValue("F", result)

@@ -15,13 +15,14 @@ from rlxweb.codegen.elementwise_wgsl import (
     literal_operand,
     substitute_expression,
 )
-from rlxweb.codegen.row_kernel import RowKernel, reduction_kind
+from rlxweb.codegen.row_kernel import RowKernel
 from rlxweb.codegen.wgsl_entry_point import MAIN_LINES
 from rlxweb.codegen.wgsl_module import TYPE_ALIASES
 from rlxweb.ir.graph import Node
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.lowering import Expr, wrap_u32
 from rlxweb.ir.op import registry
+from rlxweb.ir.row_reduction_pattern import reduction_kind
 
 _BLOCK_LENGTH = 64
 """Elements that one invocation adds up in sequence: a float sum of n carries the

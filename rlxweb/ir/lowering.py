@@ -49,10 +49,12 @@ class Compose:
 
     is_always_expanded  nobody is faster with the op as one: what it is built of is
                         taken together with what stands around it
+    reduction  the kind of reduction that the op is, where it stays one; see `Kernel`
     """
 
     build: Callable[..., Any]
     is_always_expanded: bool = False
+    reduction: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Literal
 
 from rlxweb.ir.graph import Graph, Node
 from rlxweb.ir.layout import Layout
-from rlxweb.ir.lowering import Expr, Kernel, View
+from rlxweb.ir.lowering import Compose, Expr, Kernel, View
 from rlxweb.ir.op import registry
 from rlxweb.ir.shape_arithmetic import Shape, normalize_sorted_axes
 
@@ -64,7 +64,7 @@ class RowReduction:
                 if node.type.shape in (self.outer_shape, self.keepdims_shape)
                 else None
             )
-        if isinstance(lower, Kernel):
+        if reduction_kind(node):
             return "fold" if row_reduction(graph, node) == self else None
         if isinstance(lower, View):
             return self._view_level(graph, node, lower)
@@ -140,12 +140,19 @@ def _nontrivial_strides(layout: Layout) -> tuple[int, list[tuple[int, int]]]:
     return layout.offset, [(axis, s) for axis, (d, s) in steps if d > 1]
 
 
+def reduction_kind(node: Node) -> str:
+    """Return the kind of reduction of a node: sum, mean, prod, max or min; "" if it
+    reduces nothing.
+    """
+    lower = registry.get(node.op).lower
+    return lower.reduction if isinstance(lower, Kernel | Compose) else ""
+
+
 def row_reduction(graph: Graph, node: Node) -> RowReduction | None:
     """Return what a node reduces, if it reduces rows of two elements or more; else
     None.
     """
-    lower = registry.get(node.op).lower
-    if not isinstance(lower, Kernel) or not lower.reduction:
+    if not reduction_kind(node):
         return None
     shape = graph.node(node.inputs[0]).type.shape
     axes = sorted(normalize_sorted_axes(node.attrs["axes"], len(shape)))

@@ -30,10 +30,8 @@ from tests.suite_tiers import MAX_EXAMPLES
 pytestmark = pytest.mark.requires_fast
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 VECTORS = [name for name in SETTINGS if name.endswith("vectors")]
-NOT_COMPILED = ("whole numbers", "unsigned", "layer norm")
-"""Formulas with reductions of integers, or with `mean`, which is an op of its own on
-the CPU.
-"""
+NOT_COMPILED = ("whole numbers", "unsigned")
+"""Formulas with reductions of integers."""
 RNG = np.random.default_rng(7)
 
 

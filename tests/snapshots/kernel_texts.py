@@ -186,7 +186,7 @@ def llvm_kernels() -> dict[str, KernelTexts]:
                     kernels.add(case.name, text)
     for machine, text in pool_texts.items():
         kernels.add(f"crew, {machine}", text)
-    for name in ("softmax", "ties", "scaled"):
+    for name in ("softmax", "layer norm", "ties", "scaled"):
         for index, spec in enumerate(_row_kernels(name)):
             text = row_kernel_llvm_ir(spec.kernel, spec.is_scalar, VECTOR_NBYTES)
             kernels.add(f"rows, {name} {index}", text)

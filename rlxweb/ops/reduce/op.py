@@ -289,7 +289,7 @@ registry.register_all(
         name="mean",
         infer=partial(_infer, allowed=FLOAT_DTYPES),
         reference=_make_reference("mean", wider=True),
-        lower=Compose(_build_mean),
+        lower=Compose(_build_mean, reduction="mean"),
         traits=frozenset({"reduction", "floats_only"}),
         tolerance=SUM_TOLERANCE,
         samples=_FLOAT_SAMPLES,
