@@ -63,6 +63,26 @@ class RowKernel:
             depths[node.id] = before + (level == "fold")
         return cls(graph, rows, nodes, external_reads(graph, rows, ids), levels, depths)
 
+    def __str__(self) -> str:
+        """Return the kernel as text: a line for each walk, with the ops that it
+        evaluates for an element, those that reduce, and those of one value for the row.
+        """
+        lines = [f"rows of {self.rows.row_length} in {list(self.rows.shape)}"]
+        known = [node.id for node in self.row_nodes(0)]
+        for walk in range(1, self.walk_count + 1):
+            folds, after = self.fold_nodes(walk), self.row_nodes(walk)
+            elements, _ = self.element_nodes([node.inputs[0] for node in folds], known)
+            known += [node.id for node in (*folds, *after)]
+            text = f"walk {walk}: {_op_names(elements)} → {_op_names(folds)}"
+            lines.append(f"{text}; then {_op_names(after)}" if after else text)
+        if not self.is_per_element:
+            return "\n".join([*lines, "store the row's value"])
+        stored = self.stored_value
+        known += [stored.id] if stored else []
+        elements, _ = self.element_nodes([self.result.id], known)
+        note = f", {stored.op} as stored by walk {self.walk_count}" if stored else ""
+        return "\n".join([*lines, f"store each element: {_op_names(elements)}{note}"])
+
     @property
     def result(self) -> Node:
         """The node whose values are stored."""
@@ -162,3 +182,7 @@ class RowKernel:
 def is_view(node: Node) -> bool:
     """Tell whether a node only names the values of another."""
     return isinstance(registry.get(node.op).lower, View)
+
+
+def _op_names(nodes: Sequence[Node]) -> str:
+    return " ".join(node.op for node in nodes) or "(read)"
