@@ -32,7 +32,6 @@ QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 VECTORS = [name for name in SETTINGS if name.endswith("vectors")]
 NOT_COMPILED = ("whole numbers", "unsigned")
 """Formulas with reductions of integers."""
-RNG = np.random.default_rng(7)
 
 
 @pytest.fixture(params=["here", "threads", *VECTORS])
@@ -89,14 +88,17 @@ def run_compiled(graph: Graph, feeds: dict[str, Any], runs: list[str]) -> list[A
 @pytest.mark.parametrize("name", [n for n in HANDWRITTEN if n not in NOT_COMPILED])
 @pytest.mark.parametrize("shape", [(7, 10), (2, 3, 33), (5, 300), (1, 4096), (64, 64)])
 def test_formulas_written_by_hand(
-    compiled_runs: list[str], name: str, shape: tuple[int, ...]
+    compiled_runs: list[str],
+    rng: np.random.Generator,
+    name: str,
+    shape: tuple[int, ...],
 ) -> None:
     graph = Graph(name)
     x, y = graph.input("x", shape), graph.input("y", shape[-1:])
     graph.set_outputs(handwritten_outputs(name, graph, x, y))
     feeds = {
-        "x": np.round(RNG.standard_normal(shape).astype("f4"), 2),
-        "y": RNG.standard_normal(shape[-1:]).astype("f4"),
+        "x": np.round(rng.standard_normal(shape).astype("f4"), 2),
+        "y": rng.standard_normal(shape[-1:]).astype("f4"),
     }
     outputs = PreparedCpuGraph(graph).run(**feeds)
     assert compiled_runs
@@ -131,7 +133,7 @@ def test_values_that_are_not_finite_stay_in_their_rows(
 
 
 def test_masks_whole_numbers_and_values_of_rows_are_read(
-    compiled_runs: list[str],
+    compiled_runs: list[str], rng: np.random.Generator
 ) -> None:
     """A bool of one byte, an integer, a number and a bool for each row, and a result
     that is a bool.
@@ -145,11 +147,11 @@ def test_masks_whole_numbers_and_values_of_rows_are_read(
     sums = graph.sum(graph.cast(count, "f32") * x, -1)
     graph.set_outputs([total, sums, x > graph.sum(x * x, -1, keep_dim=True) * 0.01])
     feeds = {
-        "x": RNG.standard_normal(shape).astype("f4"),
-        "mask": RNG.random(shape) < 0.5,
-        "count": RNG.integers(-9, 9, shape).astype(np.int32),
-        "scale": RNG.standard_normal((9, 1)).astype("f4"),
-        "is_used": RNG.random((9, 1)) < 0.5,
+        "x": rng.standard_normal(shape).astype("f4"),
+        "mask": rng.random(shape) < 0.5,
+        "count": rng.integers(-9, 9, shape).astype(np.int32),
+        "scale": rng.standard_normal((9, 1)).astype("f4"),
+        "is_used": rng.random((9, 1)) < 0.5,
     }
     feeds["mask"][3], feeds["is_used"][3] = False, True
     outputs = run_compiled(graph, feeds, compiled_runs)
@@ -171,13 +173,13 @@ def test_sums_of_long_rows_keep_their_digits(compiled_runs: list[str]) -> None:
 
 
 def test_numpy_computes_until_the_code_is_there(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
     monkeypatch.setenv("RLX_FAST", "background")
     graph = Graph("large")
     x = graph.input("x", (64, 300))
     graph.set_outputs([graph.logsumexp(x, -1, keep_dim=True)])
-    feeds = {"x": RNG.standard_normal((64, 300)).astype("f4")}
+    feeds = {"x": rng.standard_normal((64, 300)).astype("f4")}
     prepared = PreparedCpuGraph(graph)
     (call,) = [c.function for c in prepared.program.calls]
     assert isinstance(call, RowKernelCall)
