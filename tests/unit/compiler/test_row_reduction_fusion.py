@@ -14,8 +14,12 @@ from rlxweb.compiler.row_reduction_fusion import MAX_DEPTH, find_row_reductions
 from rlxweb.compiler.target import Target
 from rlxweb.core.limits import Limits
 from rlxweb.engines.cpu import CpuEngine
+from rlxweb.engines.webgpu.engine import WebGpuEngine
+from rlxweb.gpu.coroutine_runner import run_blocking
+from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.op import registry
+from tests.fake_gpu_port import FakePort
 from tests.unit.compiler.graph_factory import build_graph
 
 
@@ -196,9 +200,20 @@ def test_widely_strided_rows_are_copied() -> None:
     assert kinds == ["copy", "lines"]
 
 
-def test_foldable_reductions_declare_their_combine() -> None:
-    """Only sum, prod, max and min declare how two values are combined."""
-    combines = {op.name: getattr(op.lower, "reduction", "") for op in registry}
-    assert {name: combine for name, combine in combines.items() if combine} == {
-        name: name for name in ("sum", "prod", "max", "min")
+def test_reductions_of_rows_declare_their_kind() -> None:
+    """Only these reduce rows in one pass with what stands around them; a mean, where
+    the target keeps it whole.
+    """
+    kinds = {op.name: getattr(op.lower, "reduction", "") for op in registry}
+    assert {name: kind for name, kind in kinds.items() if kind} == {
+        name: name for name in ("sum", "mean", "prod", "max", "min")
     }
+
+
+def test_a_mean_is_taken_apart_for_webgpu() -> None:
+    """The WGSL of a row kernel has sums alone."""
+    graph = build_graph(lambda g, x: g.mean(x * x, -1), (8, 64))
+    port = FakePort()
+    run_blocking(port.open(AdapterRequest()))
+    plan = compile_graph(graph, WebGpuEngine(port).target)
+    assert [(s.kind, s.label) for s in plan.steps] == [("lines", "mul+sum+div")]
