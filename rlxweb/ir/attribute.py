@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
+from operator import ge, gt, le
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +34,8 @@ class Attr:
     """One declared attribute of an op.
 
     allowed  the values of a closed set
+    above, at_least, at_most  limits of a number, of which the first is not allowed
+                              itself; NaN is outside of any
     is_added_later  the op had a release without it: in files of that time the default
                     is meant
     """
@@ -41,6 +44,9 @@ class Attr:
     kind: AttrKind
     default: Any = REQUIRED
     allowed: tuple[Any, ...] = ()
+    above: float | None = None
+    at_least: float | None = None
+    at_most: float | None = None
     is_nullable: bool = False
     is_added_later: bool = False
 
@@ -66,6 +72,22 @@ class Attr:
                 f"attribute {self.name}={value!r} is invalid",
                 "allowed: " + ", ".join(str(a) for a in self.allowed),
             )
+        limits = (
+            (self.above, gt, ">"),
+            (self.at_least, ge, ">="),
+            (self.at_most, le, "<="),
+        )
+        for limit, holds, _ in limits:
+            if limit is not None and not holds(value, limit):
+                rules = [
+                    f"{sign} {n:,}" if isinstance(n, int) else f"{sign} {n:g}"
+                    for n, _, sign in limits
+                    if n is not None
+                ]
+                raise bad_attribute(
+                    f"attribute {self.name}={value!r} is out of range",
+                    f"{self.name} must be {' and '.join(rules)}",
+                )
         return value
 
 

@@ -208,6 +208,10 @@ class GraphMethods(metaclass=LoadsOpMethods):
         """Return mean and variance (divided by n, not n - 1) of each channel of [N, C,
         …], which `batch_norm` takes during training.
         """
+    def bitcast(self, x: Tensor, to: DTypeLike) -> Tensor:
+        """The bits of each number reinterpreted as another dtype of the same size, 4 or
+        8 bytes.
+        """
     def bitwise_and(self, x: Tensor | Operand, y: Tensor | Operand) -> Tensor:
         """x & y, bit by bit; for integers and bool."""
     def bitwise_not(self, x: Tensor) -> Tensor:

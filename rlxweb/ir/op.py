@@ -242,6 +242,13 @@ class Op:
     def arity_range(self) -> tuple[int, int | None]:
         return self.arity if isinstance(self.arity, tuple) else (self.arity,) * 2
 
+    def example_attrs(self) -> dict[str, Any]:
+        """Return values for the attributes without a default: those of the first
+        sample.
+        """
+        required = [attr.name for attr in self.attrs if attr.default is REQUIRED]
+        return {name: self.samples[0].attrs[name] for name in required}
+
     def check_attrs(self, attrs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the canonical attributes with defaults filled in; unknown names are
         refused.

@@ -10,11 +10,14 @@ not have, as no op is loaded before the first is needed.
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import wraps
 from inspect import Parameter, Signature, signature
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from rlxweb.ir.attribute import REQUIRED
+from rlxweb.core.errors import RlxError
+from rlxweb.ir.attribute import REQUIRED, Attr, AttrKind
 from rlxweb.ir.builder_call_trace import traced_method
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Op, registry
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
 
 _OPERAND_NAMES = ("x", "y")
+_ATTR_ANNOTATIONS = {"dtype": "DTypeLike", "ints": "Axes", "any": "Any"}
+"""Type of the values of an attribute of a kind, where it is not the kind's name."""
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -85,11 +90,10 @@ def add_node(graph: Graph, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
 def has_method(op: Op) -> bool:
     """Return whether Graph gets a method from this record.
 
-    Ops do that say how their node is added, and elementwise ones of one or two operands
-    whose attributes all have defaults.
+    Ops do that say how their node is added, and elementwise ones of one or two
+    operands.
     """
-    has_defaults = all(attr.default is not REQUIRED for attr in op.attrs)
-    is_plain = op.has_trait("elementwise") and has_defaults and op.arity in (1, 2)
+    is_plain = op.has_trait("elementwise") and op.arity in (1, 2)
     return op.method is not None or is_plain
 
 
@@ -109,7 +113,12 @@ def method_signature(op: Op) -> Signature:
         for name in operand_names or _OPERAND_NAMES[:count]
     ]
     attributes = named[count:] or [
-        Parameter(attr.name, kind, default=attr.default, annotation=attr.kind)
+        Parameter(
+            attr.name,
+            kind,
+            default=Parameter.empty if attr.default is REQUIRED else attr.default,
+            annotation=_ATTR_ANNOTATIONS.get(attr.kind, attr.kind),
+        )
         for attr in op.attrs
     ]
     parameters = [Parameter("self", kind), *operands, *attributes]
@@ -120,11 +129,18 @@ def _make_method(op: Op) -> Callable[..., Any]:
     """Return the method of an op; a number or an array stands beside a tensor."""
     own_signature, name, count = method_signature(op), op.name, op.arity_range()[0]
     operand_names = list(own_signature.parameters)[1 : 1 + count]
+    required = [
+        p for p in own_signature.parameters.values() if p.default is Parameter.empty
+    ]
+    has_required_attrs = len(required) > 1 + count
     add_op = op.method or add_node
 
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Tensor:
-        if kwargs or len(args) != count:
-            kwargs = own_signature.bind(self, *args, **kwargs).arguments
+        if kwargs or len(args) != count or has_required_attrs:
+            try:
+                kwargs = own_signature.bind(self, *args, **kwargs).arguments
+            except TypeError as error:
+                raise TypeError(f"Graph.{name}(): {error}") from None
             kwargs.pop("self")
             args = tuple(kwargs.pop(operand) for operand in operand_names)
         operands = self._pair(*args) if count == 2 else args
@@ -135,9 +151,71 @@ def _make_method(op: Op) -> Callable[..., Any]:
     return traced_method(name, method)
 
 
+_ATTR_KINDS: dict[str, tuple[AttrKind, type]] = {
+    "Axes": ("ints", int),
+    "SpatialSizes": ("ints", int),
+    "bool": ("bool", bool),
+    "float": ("float", float),
+    "int": ("int", int),
+    "str": ("str", str),
+}
+"""By annotation of a parameter: the kind of attribute that it is, and the type that
+nearly all its values have.
+"""
+
+
+def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of a graph whose numbers, flags, texts and axes are checked by
+    their annotations, as attributes of ops are, and whose errors name it.
+
+    Errors   AttributeRefused.
+    """
+    checks: dict[str, tuple[Attr, type]] = {}
+    names = list(signature(function).parameters)
+    for parameter in signature(function).parameters.values():
+        annotation, _, none = str(parameter.annotation).partition(" | ")
+        if annotation in _ATTR_KINDS and none in ("", "None"):
+            kind, usual_type = _ATTR_KINDS[annotation]
+            attr = Attr(parameter.name, kind, is_nullable=none == "None")
+            checks[parameter.name] = (attr, usual_type)
+    by_position = [checks.get(parameter_name) for parameter_name in names]
+
+    def check(value: Any, entry: tuple[Attr, type] | None) -> Any:
+        if entry is None or type(value) is entry[1]:
+            return value
+        attr, _ = entry
+        canonical = attr.check(value)
+        # Axes may come from an iterator, which the check has used up.
+        return canonical if isinstance(value, Iterator) else value
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        try:
+            pairs = zip_longest(args, by_position[: len(args)])
+            values = [check(value, entry) for value, entry in pairs]
+            for key, value in kwargs.items():
+                kwargs[key] = check(value, checks.get(key))
+            return function(*values, **kwargs)
+        except RlxError as error:
+            _name_method(error, name, args[1:2])
+            raise
+
+    return checked
+
+
+def _name_method(error: RlxError, name: str, operands: tuple[Any, ...]) -> None:
+    """Say in an error which method was called, before the op that it was adding."""
+    context = name + "".join(f" of {x!r}" for x in operands if isinstance(x, Tensor))
+    if not error.doing:
+        error.doing = context
+    elif not error.doing.startswith(name):
+        *_, innermost = error.doing.split(", in ")
+        error.doing = f"{context}, in {innermost}"
+
+
 def _as_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a registered function as a method: traced, by its own name."""
-    method = traced_method(name, function)
+    """Return a registered function as a method: checked, traced, by its own name."""
+    method = traced_method(name, _checked(name, function))
     self_parameter, *parameters = signature(function).parameters.values()
     method.__dict__["__signature__"] = signature(function).replace(
         parameters=[self_parameter.replace(name="self"), *parameters]

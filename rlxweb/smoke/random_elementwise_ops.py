@@ -33,7 +33,12 @@ def add_unary(
     value = builder.clamp_range(value, ranges[name].low, ranges[name].high)
     result_low, result_high, lipschitz = ranges[name].result(value.low, value.high)
     return builder.add_node(
-        name, (value,), result_low, result_high, lipschitz * value.max_error
+        name,
+        (value,),
+        result_low,
+        result_high,
+        lipschitz * value.max_error,
+        **registry.get(name).example_attrs(),
     )
 
 

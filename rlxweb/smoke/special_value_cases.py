@@ -125,7 +125,7 @@ def _accepts_floats(op: Op) -> bool:
     """Return whether the op accepts float32 operands only."""
     operands = (TensorType((4,), DType.F32),) * int(str(op.arity))
     try:
-        op.output_type(operands, op.check_attrs({}))
+        op.output_type(operands, op.check_attrs(op.example_attrs()))
     except DTypeError:
         return False
     return True
@@ -135,13 +135,13 @@ def prepare_elementwise(name: str, width: int) -> PreparedCase:
     """Prepare an elementwise op on every special value or pair of them; length 4n +
     width.
     """
-    grid = np.meshgrid(
-        *[SPECIAL_VALUES] * int(str(registry.get(name).arity)), indexing="ij"
-    )
+    op = registry.get(name)
+    grid = np.meshgrid(*[SPECIAL_VALUES] * int(str(op.arity)), indexing="ij")
     size = grid[0].size // 4 * 4 + width
     feeds = {f"x{k}": np.resize(axis.reshape(-1), size) for k, axis in enumerate(grid)}
     graph = Graph(name)
-    graph.set_outputs([graph.apply(name, *(graph.input(k, size) for k in feeds))])
+    operands = [graph.input(k, size) for k in feeds]
+    graph.set_outputs([graph.apply(name, *operands, **op.example_attrs())])
     peak = NEAR_ZERO_PEAKS.get(name, 0.0)
     return _prepare(graph, feeds, lambda: reference_outputs(graph, feeds)[0], peak)
 

@@ -491,7 +491,7 @@ LINEAR_METHODS: dict[str, Function] = {
 """Linear methods of a [3, 4] array."""
 NON_DIFFERENTIABLE_METHODS = frozenset(
     """activation all any arange argmax argmin argsort bitwise_and bitwise_not
-    bitwise_or bitwise_xor bucketize build conv_integer count_nonzero custom_op
+    bitcast bitwise_or bitwise_xor bucketize build conv_integer count_nonzero custom_op
     dynamic_quantize_linear eq eye fftfreq full full_like ge gt hardmax isfinite isinf
     isnan le linspace logical_and logical_not logical_or logical_xor lt matmul_integer
     max_pool_indices ne nms nonzero one_hot ones ones_like quantize_linear rfftfreq

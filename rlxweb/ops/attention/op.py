@@ -64,24 +64,19 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
 
 def _check_attrs(attrs: Attrs) -> None:
     kind, window = attrs["mask_kind"], attrs["window"]
-    for name in ("num_heads", "head_dim"):
-        if attrs[name] < 1:
-            raise bad_attribute(f"{name}={attrs[name]}", f"{name} must be at least 1")
-    if window < 0 or (window and kind != "sliding_window"):
+    if window and kind != "sliding_window":
         raise bad_attribute(
             f"window={window} with mask_kind={kind!r}",
-            "window must be >= 0 and requires mask_kind='sliding_window'",
+            "window requires mask_kind='sliding_window'",
         )
     if attrs["offset"] is not None and kind not in POSITIONAL_MASKS:
         raise bad_attribute(
             f"offset={attrs['offset']} with mask_kind={kind!r}",
             "offset requires mask_kind='causal' or 'sliding_window'",
         )
-    scale, cap = attrs["score_scale"], attrs["softcap"]
+    scale = attrs["score_scale"]
     if scale is not None and not np.isfinite(scale):
         raise bad_attribute(f"score_scale={scale}", "score_scale must be finite")
-    if cap is not None and not (cap > 0 and np.isfinite(cap)):
-        raise bad_attribute(f"softcap={cap}", "softcap must be finite and > 0")
 
 
 def _check_mask(masks: Types, dtype: DType, s: AttentionSizes, kind: str) -> None:
@@ -261,13 +256,13 @@ registry.register_all(
         reference=_reference,
         lower=Compose(_build),
         attrs=(
-            Attr("num_heads", "int"),
-            Attr("head_dim", "int"),
+            Attr("num_heads", "int", at_least=1),
+            Attr("head_dim", "int", at_least=1),
             Attr("mask_kind", "str", "none", allowed=MASK_KINDS),
-            Attr("window", "int", 0),
+            Attr("window", "int", 0, at_least=0),
             Attr("offset", "int", None, is_nullable=True),
             Attr("score_scale", "float", None, is_nullable=True),
-            Attr("softcap", "float", None, is_nullable=True),
+            Attr("softcap", "float", None, above=0, at_most=3.4e38, is_nullable=True),
         ),
         flops=_flops,
         tolerance=ATTENTION_TOLERANCE,

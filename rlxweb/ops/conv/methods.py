@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ParamSpec
 from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import (
+    as_integers,
     as_pair,
-    as_tuple,
     bad_shape,
     format_shape,
     short_repr,
@@ -201,7 +201,7 @@ def _resolve_padding(
         )
     if padding == "valid":
         return 0
-    if any(step != 1 for step in as_tuple(stride) or ()):
+    if any(step != 1 for step in as_integers(stride, "a stride")):
         raise AttributeRefused(
             f"conv with padding='same' and stride={short_repr(stride)}",
             "the result would be smaller than the input",
@@ -209,7 +209,7 @@ def _resolve_padding(
             "pass the padding as numbers",
         )
     kernel = weight.shape[2:]
-    dilations = tuple(as_tuple(dilation) or ())
+    dilations = as_integers(dilation, "a dilation")
     dilations = dilations * len(kernel) if len(dilations) == 1 else dilations
     totals = [(k - 1) * d for k, d in zip(kernel, dilations, strict=False)]
     fronts = [total // 2 for total in totals]

@@ -27,6 +27,8 @@ from rlxweb.ops.layout.windows_frames_vjp import overlap_add
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.welch.parameters import frame_count
 
+_FRAME_ATTRS = (Attr("length", "int", at_least=1), Attr("hop", "int", at_least=1))
+
 
 def _infer_frame(types: Types, attrs: Attrs) -> TensorType:
     width = row_length(types[0], "frame")
@@ -102,7 +104,7 @@ registry.register_all(
                 attrs["length"], attrs["hop"], out[-2]
             )
         ),
-        attrs=(Attr("length", "int"), Attr("hop", "int"), Attr("count", "int", 0)),
+        attrs=(*_FRAME_ATTRS, Attr("count", "int", 0, at_least=0)),
         traits=frozenset({"view"}),
         flops=no_flops,
         samples=_FRAME_SAMPLES,
@@ -116,7 +118,7 @@ registry.register_all(
         infer=_infer_stft,
         reference=_stft_reference,
         lower=Compose(_build_stft),
-        attrs=(Attr("length", "int"), Attr("hop", "int")),
+        attrs=_FRAME_ATTRS,
         traits=frozenset({"spectral", "floats_only"}),
         flops=fft_flops,
         tolerance=FFT_TOLERANCE,

@@ -23,7 +23,6 @@ from rlxweb.ir.lowering import Compose, Expr, Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Types, registry
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape_arithmetic import (
-    bad_attribute,
     bad_dtype,
     bad_shape,
     format_shape,
@@ -158,10 +157,6 @@ def _rfft_reference(xp: Any, attrs: Attrs, x: Any) -> Any:
 
 def _infer_irfft(types: Types, attrs: Attrs) -> TensorType:
     bins, n = block_length(types[0]), attrs["n"]
-    if n < 1:
-        raise bad_attribute(
-            f"n = {n}", "n, the number of values per row, must be at least 1"
-        )
     if bins != n // 2 + 1:
         raise bad_shape(
             f"{bins} bins do not give rows of {n} values",
@@ -371,7 +366,7 @@ registry.register_all(
         infer=_infer_irfft,
         reference=_irfft_reference,
         lower=_fft_kernel("irfft", by_matmul.build_irfft),
-        attrs=(Attr("n", "int"), NORM_ATTR),
+        attrs=(Attr("n", "int", at_least=1), NORM_ATTR),
         samples=_IRFFT_SAMPLES,
         vjp=irfft_vjp,
         batch=batch_broadcast,

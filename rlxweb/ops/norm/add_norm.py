@@ -14,11 +14,11 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import Compose
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape_arithmetic import Shape, bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import Shape, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul.op import widen_float16
-from rlxweb.ops.norm.op import NORM_TOLERANCE, widen_float16_tensors
+from rlxweb.ops.norm.op import EPS, NORM_TOLERANCE, widen_float16_tensors
 
 
 def _infer(types: Types, attrs: Attrs) -> TensorType:
@@ -36,11 +36,6 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
             f"gamma {format_shape(gamma.shape)}, beta {format_shape(beta.shape)}",
             "x and residual must have the same shape [..., n], and gamma and beta "
             "the shape [n]",
-        )
-    if not 0.0 <= attrs["eps"] <= 3.4e38:
-        raise bad_attribute(
-            f"eps={attrs['eps']}",
-            "eps must be finite and from 0 to 3.4e+38, the limit of float32",
         )
     return TensorType((2, *x.shape), dtype)
 
@@ -101,7 +96,7 @@ registry.register_all(
         infer=_infer,
         reference=_reference,
         lower=Compose(_build),
-        attrs=(Attr("centred", "bool", True), Attr("eps", "float", 1e-5)),
+        attrs=(Attr("centred", "bool", True), EPS),
         flops=_flops,
         tolerance=NORM_TOLERANCE,
         samples=(

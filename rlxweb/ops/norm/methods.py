@@ -20,13 +20,14 @@ from rlxweb.ir.op_methods import (
 )
 from rlxweb.ir.shape_arithmetic import (
     Shape,
-    as_tuple,
+    as_integers,
     broadcast,
     format_shape,
     normalize_axis,
     normalize_sorted_axes,
 )
 from rlxweb.ir.tensor import Axes, Tensor
+from rlxweb.ops.norm.op import EPS
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -88,7 +89,7 @@ def _normalize_axes(
     eps: float,
 ) -> Tensor:
     """Apply a normalization op along one axis or several, which are merged into one."""
-    axes = normalize_sorted_axes(as_tuple(axis) or (), x.rank)
+    axes = normalize_sorted_axes(as_integers(axis, "an axis"), x.rank)
     if not axes:
         raise AttributeRefused(
             f"{op} along axis={axis}", "at least one axis is required"
@@ -145,7 +146,8 @@ def inv_std(g: Graph, x: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
     """Return 1 / sqrt(variance + eps) along axes, which are kept with one element
     each.
     """
-    _, variance = _moments(g, upcast_half(x), tuple(as_tuple(axis) or ()))
+    EPS.check(eps)
+    _, variance = _moments(g, upcast_half(x), as_integers(axis, "an axis"))
     return cast_like(g.apply("rsqrt", variance + eps), x)
 
 
@@ -172,6 +174,7 @@ def batch_norm(
     What it is at inference: [N, C, …] and vectors of C elements.
     Errors   ShapeError, DTypeError.
     """
+    EPS.check(eps)
     scale = g.apply("rsqrt", running_var + eps)
     scale = scale if weight is None else scale * weight
     shift = -running_mean * scale
@@ -309,6 +312,7 @@ def normalize(
     if not p > 0:
         context = f"normalize {format_shape(x.shape)}"
         raise AttributeRefused(context, f"p={p}", "p must be > 0; infinity is allowed")
+    EPS.check(eps)
     upcast = upcast_half(x)
     norm = g.norm(upcast, p, axis, keep_dim=True)
     result = upcast / g.apply("maximum", norm, g.constant(eps, upcast.dtype))

@@ -69,8 +69,6 @@ def _infer_indices(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _infer_norm(types: Types, attrs: Attrs) -> TensorType:
-    if not 0.0 < attrs["p"] < np.inf:
-        raise bad_attribute(f"p={attrs['p']}", "p must be finite and > 0")
     return _infer(types, attrs, FLOAT_DTYPES)
 
 
@@ -292,7 +290,7 @@ registry.register_all(
         infer=_infer_norm,
         reference=_lp_pool,
         lower=Compose(_build_lp),
-        attrs=(*WINDOW_ATTRS, Attr("p", "float", 2.0)),
+        attrs=(*WINDOW_ATTRS, Attr("p", "float", 2.0, above=0, at_most=3.4e38)),
         tolerance=replace(SUM_TOLERANCE, rtol=1e-5),
         samples=(
             *_BASE_SAMPLES,

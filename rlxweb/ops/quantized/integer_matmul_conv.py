@@ -20,7 +20,6 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape_arithmetic import (
     Shape,
-    bad_attribute,
     bad_shape,
     broadcast,
     format_shape,
@@ -36,7 +35,7 @@ MAX_EXACT_F32_INTEGER = 1 << 24
 MIN_CHUNK_PRODUCTS = 32
 """Fewest products of a chunk that are worth a dispatch of their own."""
 
-LARGEST_PRODUCT = Attr("largest", "int", 0)
+LARGEST_PRODUCT = Attr("largest", "int", 0, at_least=0, at_most=(1 << 62) - 1)
 
 
 def exact_sum_chunks(
@@ -96,16 +95,6 @@ def _check_zero_point(name: str, x: Shape, zero: Shape) -> None:
         )
 
 
-def _check_largest(attrs: Attrs) -> None:
-    """Check the attribute `largest`. Errors  AttributeRefused."""
-    if not 0 <= attrs["largest"] < 1 << 62:
-        raise bad_attribute(
-            f"largest={attrs['largest']}",
-            "expected 0 (unknown), or an upper bound below 2**62 for the magnitude of "
-            "every product",
-        )
-
-
 def _with_dtype(types: Types, dtype: DType) -> Types:
     return tuple(TensorType(operand.shape, dtype) for operand in types)
 
@@ -113,7 +102,6 @@ def _with_dtype(types: Types, dtype: DType) -> Types:
 def _infer_matmul(types: Types, attrs: Attrs) -> TensorType:
     require_dtypes(types, QUANTIZED_DTYPES)
     x, y, x_zero, y_zero = types
-    _check_largest(attrs)
     out = registry.get("matmul").infer(_with_dtype((x, y), DType.I32), {})
     _check_zero_point("x", x.shape, x_zero.shape)
     _check_zero_point("y", y.shape, y_zero.shape)
@@ -123,7 +111,6 @@ def _infer_matmul(types: Types, attrs: Attrs) -> TensorType:
 def _infer_conv(types: Types, attrs: Attrs) -> TensorType:
     require_dtypes(types, QUANTIZED_DTYPES)
     x, w, x_zero, w_zero = types
-    _check_largest(attrs)
     out = registry.get("conv").infer(_with_dtype((x, w), DType.I32), attrs)
     _check_zero_point("x", x.shape, x_zero.shape)
     _check_zero_point("the weights", w.shape, w_zero.shape)

@@ -46,7 +46,7 @@ _QUANTIZED_RANGE = RangeRule(
     ),
     "exact",
 )
-_SCALE_ATTRS = (Attr("axis", "int", 1), Attr("block_size", "int", 0))
+_SCALE_ATTRS = (Attr("axis", "int", 1), Attr("block_size", "int", 0, at_least=0))
 
 
 def _check_scale_shape(x: Shape, scale: Shape, zero: Shape, attrs: Attrs) -> None:
@@ -59,11 +59,6 @@ def _check_scale_shape(x: Shape, scale: Shape, zero: Shape, attrs: Attrs) -> Non
             "scale and zero must have the same shape",
         )
     block_size = attrs["block_size"]
-    if block_size < 0:
-        raise bad_attribute(
-            f"block_size={block_size}",
-            "expected 0 (no blocks) or a block length of at least 1",
-        )
     if scale in ((), (1,)) and not block_size:
         return
     axis = normalize_axis(attrs["axis"], len(x))

@@ -283,7 +283,7 @@ def _recurrent_op(
         attrs=(
             Attr("direction", "str", "forward", allowed=DIRECTIONS),
             Attr("activations", "str", default_activations),
-            Attr("clip", "float", None, is_nullable=True),
+            Attr("clip", "float", None, above=0, at_most=3.4e38, is_nullable=True),
             *extra_attrs,
         ),
         flops=partial(_flops, kind),

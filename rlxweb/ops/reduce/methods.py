@@ -21,8 +21,7 @@ from rlxweb.ir.op_methods import (
 from rlxweb.ir.p_norm import absolute_power, norm_root
 from rlxweb.ir.shape_arithmetic import (
     Shape,
-    as_integer,
-    as_tuple,
+    as_integers,
     normalize_sorted_axes,
 )
 from rlxweb.ir.tensor import Axes, Tensor, op_context
@@ -38,9 +37,7 @@ def _resolve_axes(x: Tensor, axes: Axes | None) -> tuple[int, ...]:
     """
     if axes is None:
         return tuple(range(x.rank))
-    return normalize_sorted_axes(
-        [as_integer(a, "an axis") for a in as_tuple(axes) or ()], x.rank
-    )
+    return normalize_sorted_axes(as_integers(axes, "an axis"), x.rank)
 
 
 @graph_method("any")

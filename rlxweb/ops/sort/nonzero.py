@@ -19,7 +19,6 @@ from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ir.shape_arithmetic import (
     Shape,
-    bad_attribute,
     bad_shape,
     format_shape,
     numel,
@@ -40,12 +39,6 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
             f"got {format_shape(x.shape)}, which has {x.numel:,} elements",
             f"i32 indices support at most {_MAX_I32:,} elements",
         )
-    if not 0 <= attrs["size"] <= _MAX_I32:
-        raise bad_attribute(
-            f"size={attrs['size']}", f"expected 0 <= size <= {_MAX_I32:,}"
-        )
-    if not -_MAX_I32 - 1 <= attrs["fill"] <= _MAX_I32:
-        raise bad_attribute(f"fill={attrs['fill']}", "fill must be in the range of i32")
     return TensorType((x.rank, attrs["size"]), DType.I32)
 
 
@@ -114,7 +107,10 @@ registry.register_all(
         reference=_reference,
         lower=Compose(_build),
         range_rule=RangeRule(_index_range, "exact"),
-        attrs=(Attr("size", "int"), Attr("fill", "int", -1)),
+        attrs=(
+            Attr("size", "int", at_least=0, at_most=_MAX_I32),
+            Attr("fill", "int", -1, at_least=-_MAX_I32 - 1, at_most=_MAX_I32),
+        ),
         samples=(
             _case((1,), 1),
             _case((13,), 20),

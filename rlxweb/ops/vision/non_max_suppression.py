@@ -16,7 +16,7 @@ from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape_arithmetic import bad_attribute, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_shape, format_shape
 from rlxweb.ops.elementwise.op import FLOAT_DTYPES, common_dtype, require_dtypes
 from rlxweb.ops.matmul.op import widen_float16
 from rlxweb.ops.vision.wgsl.non_max_suppression import nms_planner, plan_nms
@@ -39,11 +39,6 @@ def _infer(types: Types, attrs: Attrs) -> TensorType:
             f"got boxes {format_shape(boxes.shape)} and scores "
             f"{format_shape(scores.shape)}",
             "expected boxes [batch, boxes, 4] and scores [batch, classes, boxes]",
-        )
-    if attrs["max_output"] < 0 or not 0.0 <= attrs["iou_threshold"] <= 1.0:
-        raise bad_attribute(
-            f"max_output={attrs['max_output']}, iou_threshold={attrs['iou_threshold']}",
-            "expected max_output >= 0 and 0 <= iou_threshold <= 1",
         )
     max_boxes = min(attrs["max_output"], boxes.shape[1])
     return TensorType((*scores.shape[:2], max_boxes), DType.I32)
@@ -200,8 +195,8 @@ registry.register_all(
             -1, lambda types, attrs: types[0].shape[1] - 1
         ),
         attrs=(
-            Attr("max_output", "int"),
-            Attr("iou_threshold", "float", 0.5),
+            Attr("max_output", "int", at_least=0),
+            Attr("iou_threshold", "float", 0.5, at_least=0, at_most=1),
             Attr("score_threshold", "float", None, is_nullable=True),
             Attr("center_point_box", "bool", False),
         ),

@@ -17,7 +17,7 @@ from rlxweb.ir.graph import Graph
 from rlxweb.ir.lowering import BufferRef, Compose, Kernel, KernelPlan
 from rlxweb.ir.op import Attr, Attrs, Op, TensorType, Tolerance, Trait, Types, registry
 from rlxweb.ir.sample import Drawn, Sample
-from rlxweb.ir.shape_arithmetic import bad_attribute, bad_dtype, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_dtype, bad_shape, format_shape
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.vmap_batching import merge_batch_rule
 from rlxweb.ops.fft.by_matmul import zeros
@@ -210,8 +210,6 @@ def _infer_welch_peaks(types: Types, attrs: Attrs) -> TensorType:
     _check_float_dtypes(types)
     _check_rank(types[0], 2, "spectra")
     bins, segments = block_length(types[0]) // 2 + 1, attrs["n_segments"]
-    if segments < 1:
-        raise bad_attribute(f"n_segments={segments}", "n_segments must be at least 1")
     if types[0].shape[0] % segments:
         raise bad_shape(
             f"got {types[0].shape[0]} spectra for {segments} segments per row",
@@ -256,12 +254,13 @@ def _work_item(
     return "welch", sizes | {"k": attrs.get("k", 0), "samples": inputs[0].shape[1]}
 
 
+_K = Attr("k", "int", at_least=1)
 SEGMENT_ATTRS = (
-    Attr("hop", "int"),
-    Attr("segments", "int", 0),
+    Attr("hop", "int", at_least=1),
+    Attr("segments", "int", 0, at_least=0),
     Attr("detrend", "str", "none", ("none", "constant", "linear")),
     Attr("doubling", "bool", False),
-    Attr("nfft", "int", 0),
+    Attr("nfft", "int", 0, at_least=0),
     Attr("scale", "float", 1.0),
 )
 SPECTRAL_TRAITS: frozenset[Trait] = frozenset({"spectral", "floats_only"})
@@ -304,7 +303,7 @@ registry.register_all(
         infer=_infer_peaks,
         reference=power_peaks_reference,
         lower=Kernel(_plan_peaks),
-        attrs=(Attr("k", "int"),),
+        attrs=(_K,),
         traits=frozenset({"reduction", "floats_only"}),
         flops=lambda inputs, out, attrs: float(inputs[0].numel),
         samples=PEAK_SAMPLES,
@@ -320,7 +319,7 @@ registry.register_all(
         infer=_infer_row_peaks,
         reference=_row_peaks_reference,
         lower=Compose(_build_row_peaks),
-        attrs=(*SEGMENT_ATTRS, Attr("k", "int")),
+        attrs=(*SEGMENT_ATTRS, _K),
         fused_from=("power_peaks", "welch_power"),
         samples=welch_power_samples(4),
         doc="power_peaks of welch_power in one op, [B, 2k].",
@@ -331,7 +330,7 @@ registry.register_all(
         infer=_infer_welch_peaks,
         reference=_welch_peaks_reference,
         lower=Compose(_build_welch_peaks),
-        attrs=(Attr("k", "int"), Attr("n_segments", "int")),
+        attrs=(_K, Attr("n_segments", "int", at_least=1)),
         traits=SPECTRAL_TRAITS | {"host_sync"},
         flops=lambda inputs, out, attrs: 4.0 * inputs[0].numel,
         tolerance=WELCH_TOLERANCE,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from rlxweb.core.errors import (
     VerifyError,
 )
 from rlxweb.engines.evaluate import evaluate
+from rlxweb.ir.op import registry
 from tests.engines_under_test import Array
 
 X = np.array([[0.5, -1.5, 2.0], [3.0, 0.25, -4.0]], np.float32)
@@ -221,7 +223,11 @@ INVALID_ARGUMENTS: dict[
         "not a tensor of this graph",
     ),
     "no bins": (lambda g, x: g.fftfreq(0), ShapeError, "n is 0; n must be >= 1"),
-    "half a bin": (lambda g, x: g.rfftfreq(2.5), ShapeError, "rfftfreq: n must be"),
+    "half a bin": (
+        lambda g, x: g.rfftfreq(2.5),
+        AttributeRefused,
+        "rfftfreq: attribute n=2.5",
+    ),
 }
 
 
@@ -264,3 +270,65 @@ def test_only_a_graph_is_compiled(value: Any, words: str) -> None:
     """The error names the object that was given instead of a graph."""
     with pytest.raises(VerifyError, match=words):
         Session("cpu").compile(value)
+
+
+ANNOTATED_KINDS = ("int", "float", "bool", "str", "Axes", "SpatialSizes")
+
+
+@pytest.mark.parametrize("name", sorted(Graph.BUILDS & registry.graph_methods.keys()))
+def test_every_argument_of_a_method_is_checked(name: str) -> None:
+    """An argument of a wrong type is refused by its name before anything is added."""
+    graph = Graph()
+    for parameter in signature(registry.graph_methods[name]).parameters.values():
+        if str(parameter.annotation).removesuffix(" | None") not in ANNOTATED_KINDS:
+            continue
+        with pytest.raises(
+            AttributeRefused, match=f"^{name}: attribute {parameter.name}=.* is invalid"
+        ):
+            getattr(graph, name)(**{parameter.name: object()})
+    assert not graph.nodes()
+
+
+@pytest.mark.parametrize("axes", ["a", 1.5, (0.5,), True, (None,)], ids=repr)
+@pytest.mark.parametrize(
+    "name", ["var", "std", "norm", "logsumexp", "any", "all", "sum", "mean"]
+)
+def test_axes_are_integers(name: str, axes: Any) -> None:
+    """Axes that are no integers are refused rather than taken for none."""
+    graph = Graph()
+    x = graph.input("x", (2, 3))
+    with pytest.raises(AttributeRefused, match=f"{name} of .*attribute axes="):
+        getattr(graph, name)(x, axes=axes)
+    assert getattr(graph, name)(x, axes=iter((0, 1))).shape == ()
+
+
+@pytest.mark.parametrize("eps", [-1.0, float("nan"), float("inf")])
+def test_every_normalization_refuses_an_eps_below_0(eps: float) -> None:
+    graph = Graph()
+    x, channels = graph.input("x", (2, 3)), graph.input("channels", (3,))
+    calls: dict[str, tuple[Any, ...]] = {
+        "layer_norm": (x,),
+        "rms_norm": (x,),
+        "inv_std": (x,),
+        "normalize": (x,),
+        "instance_norm": (x,),
+        "group_norm": (x, 3),
+        "batch_norm": (x, channels, channels),
+    }
+    for name, arguments in calls.items():
+        with pytest.raises(AttributeRefused, match=f"^{name} of .*eps must be >= 0"):
+            getattr(graph, name)(*arguments, eps=eps)
+
+
+def test_arguments_of_an_op_are_named_with_its_method() -> None:
+    """A missing operand or attribute, or an unknown one, names the method."""
+    graph = Graph()
+    x = graph.input("x", (2, 3))
+    for call, problem in (
+        (lambda: graph.add(x), "missing a required argument: 'y'"),
+        (lambda: graph.bitcast(x), "missing a required argument: 'to'"),
+        (lambda: graph.relu(x, slope=1), "unexpected keyword argument 'slope'"),
+    ):
+        with pytest.raises(TypeError, match=rf"^Graph\.\w+\(\): .*{problem}"):
+            call()
+    assert str(graph.bitcast(x, "i32").dtype) == "i32"

@@ -71,7 +71,7 @@ def test_overlap_at_the_threshold_stays_and_nan_scores_go() -> None:
 def test_types_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ShapeError, match="batch, classes, boxes"):
         build_op("non_max_suppression", (1, 5, 4), (1, 5), max_output=1)
-    with pytest.raises(AttributeRefused, match="0 <= iou_threshold <= 1"):
+    with pytest.raises(AttributeRefused, match="iou_threshold must be >= 0 and <= 1"):
         build_op(
             "non_max_suppression",
             *((1, 5, 4), (1, 1, 5)),

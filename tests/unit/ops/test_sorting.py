@@ -113,7 +113,7 @@ def test_nonzero_matches_numpy_up_to_the_size(x: Any, size: int) -> None:
             ShapeError,
             "a scalar \\(rank 0\\) has no indices",
         ),
-        ("nonzero", [(3,)], {"size": -1}, AttributeRefused, "0 <= size"),
+        ("nonzero", [(3,)], {"size": -1}, AttributeRefused, "size=-1"),
         ("cumprod", [((5,), "bool")], {}, DTypeError, "operand 0 is bool"),
     ],
 )

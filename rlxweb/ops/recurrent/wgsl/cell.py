@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlxweb.ir.op import TensorType, Types
-from rlxweb.ir.shape_arithmetic import bad_attribute, bad_dtype, bad_shape, format_shape
+from rlxweb.ir.shape_arithmetic import bad_dtype, bad_shape, format_shape
 from rlxweb.ops.recurrent.activations import CellActivation, parse_activations
 
 RecurrentKind = Literal["lstm", "gru", "rnn"]
@@ -121,9 +121,6 @@ def recurrent_network(
             f"got gates {format_shape(gates.shape)} for {H} hidden units",
             f"the last dimension must be D·{G}·H = {D * G * H}",
         )
-    clip = attrs["clip"]
-    if clip is not None and not 0 < clip < 3.4e38:
-        raise bad_attribute(f"clip={clip}", "clip must be > 0 and finite in float32")
     expected_shapes = {"state": (D, B, H), "extra": (D, 3 * H if kind == "lstm" else H)}
     positions = _optional_input_positions(types, kind, expected_shapes, B)
     return RecurrentNetwork(
@@ -131,7 +128,7 @@ def recurrent_network(
         *(T, B, D, H),
         direction,
         parse_activations(attrs["activations"], ACTIVATION_COUNTS[kind], D),
-        clip,
+        attrs["clip"],
         attrs.get("input_forget", False),
         attrs.get("linear_before_reset", False),
         *positions,
