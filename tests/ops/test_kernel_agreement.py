@@ -73,6 +73,19 @@ TORCH_TOLERANCES = {
     **{f"max_unpool{rank}d": EXACT for rank in (1, 2, 3)},
 }
 """Reason of a case → tolerance against PyTorch, where it is less."""
+WITHOUT_SPECIAL_VALUES = {
+    **dict.fromkeys(["copy", "frame", "gather", "pad", "reshape"], "it moves bits"),
+    **dict.fromkeys(
+        """cross_power fft irfft log_mel psd_real rfft segment_power segment_spectra
+        stft welch_peaks welch_power welch_row_peaks""".split(),
+        "one NaN or infinity makes a whole spectrum NaN",
+    ),
+    **dict.fromkeys(["lstm", "rnn"], "its kernels are those of gru"),
+    **dict.fromkeys(
+        ["linear_recurrence", "quantized_matmul"], "products and sums keep NaN"
+    ),
+}
+"""Ops whose kernels no case tries on NaN, infinity and ties → why."""
 KERNELS_OF_DRAWN_CASES = {
     "matmul": "matmul, blocks of 64",
     "topk": "topk, workgroup a row",
@@ -287,6 +300,15 @@ def test_cpu_kernel_agrees(
             if setting != "not compiled" and trial in tried.named:
                 failures += missing_code(kernel, trial, answers)
     assert not failures, "\n".join(failures)
+
+
+def test_kernels_are_tried_on_special_values() -> None:
+    """An op cannot get a kernel without a case of NaN, infinity or ties for it."""
+    ops = {kernel.op for kernel in (*CPU_VARIANTS, *WGSL_TABLE.variants)}
+    tried = {
+        op for op, cases in CASES_BY_OP.items() if any(case.edit for case in cases)
+    }
+    assert ops - tried == WITHOUT_SPECIAL_VALUES.keys()
 
 
 @pytest.mark.slow

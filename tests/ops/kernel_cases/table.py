@@ -13,12 +13,22 @@ from tests.ops.kernel_cases import (
     moves,
     recurrent,
     rows,
+    special_values,
     torch_oracle,
 )
 from tests.ops.kernel_cases.case import KernelCase
 
 CASES_BY_OP: defaultdict[str, list[KernelCase]] = defaultdict(list)
-for _module in (matmul, conv, attention, rows, moves, recurrent, torch_oracle):
+for _module in (
+    matmul,
+    conv,
+    attention,
+    rows,
+    moves,
+    recurrent,
+    special_values,
+    torch_oracle,
+):
     for _case in _module.CASES:
         CASES_BY_OP[_case.op].append(_case)
 
