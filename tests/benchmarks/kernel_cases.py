@@ -241,6 +241,23 @@ def topk_case(rows: int, n: int, k: int = 16) -> KernelCase:
     )
 
 
+def argsort_case(rows: int, n: int) -> KernelCase:
+    """Indices that sort each row."""
+    return KernelCase(
+        "argsort",
+        f"{rows} × {n}",
+        nbytes=8.0 * rows * n,
+        flops=float(rows * n * n.bit_length()),
+        peers={
+            "torch": lambda t, x: t.argsort(x, dim=1, stable=True),
+            "cupy": lambda c, x: c.argsort(x, axis=1),
+        },
+        **_graph_builders(
+            lambda g, m: g.argsort(g.input("x", (m, n)), 1), rows, N_CHECKED_ROWS
+        ),
+    )
+
+
 def row_sums_case(rows: int, n: int) -> KernelCase:
     """The sum of each row; with one row, the sum of all."""
     peer: PeerFunction = lambda lib, x: x.sum(1)  # noqa: E731
@@ -380,6 +397,7 @@ def make_cases(nbytes: float = GIB, max_rows: int = 65_536) -> Iterator[KernelCa
     yield attention_case(*((8, 12, 512, 64) if size_ratio >= 1 else (1, 2, 64, 32)))
     yield topk_case(_fitting_rows(128, 8, max_rows, nbytes), 128)
     yield topk_case(1, int(min(1 << 20, nbytes / 8)))
+    yield argsort_case(_fitting_rows(1024, 8, max_rows, nbytes), 1024)
     yield row_sums_case(_fitting_rows(128, 8, max_rows, nbytes), 128)
     yield row_sums_case(1, int(min(1 << 26, nbytes / 8)))
     yield transpose_case(_fitting_rows(1, 1, 4096, math.sqrt(nbytes / 8)))

@@ -3,6 +3,6 @@
 op.py       sort, argsort and searchsorted
 nonzero.py  nonzero
 methods.py  methods of Graph
-cpu.py      NumPy kernel of topk
+cpu.py      NumPy kernels of topk and argsort
 wgsl/       kernel plans for GPUs, over `shaders/sort/`
 """

@@ -12,8 +12,10 @@ from hypothesis.extra import numpy as hnp
 
 from rlxweb.compiler.range_analysis import RangeAnalysis
 from rlxweb.core.errors import AttributeRefused, DTypeError, ShapeError, Unsupported
-from rlxweb.ir.dtype import DType
-from rlxweb.ir.graph import Graph
+from rlxweb.ir.dtype import DType, as_dtype
+from rlxweb.ir.graph import Graph, node_signature
+from rlxweb.ir.op import registry
+from rlxweb.ops.sort.cpu import KERNELS as CPU_KERNELS
 from rlxweb.ops.sort.wgsl.merge_sort import BLOCK_SIZE, MergeSortPlanner
 from rlxweb.ops.sort.wgsl.plan import SortLines, plan_sort
 from tests.engines_under_test import reference_outputs
@@ -236,3 +238,27 @@ def test_index_ops_have_known_ranges() -> None:
         low, high = ranges[tensor.id]
         assert -1 <= low <= 0, name
         assert high == max_value, name
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", ["f4", "f2", "i4", "u4", "i1", "u1", "f8"])
+def test_argsort_as_integers_equals_the_reference(
+    dtype: str, descending: bool, rng: np.random.Generator
+) -> None:
+    """Ties keep their order, both zeros are equal, and NaN is last in both orders."""
+    x = rng.integers(0 if dtype[0] == "u" else -9, 9, (7, 60)).astype(dtype)
+    if dtype[0] == "f":
+        odd = np.array([np.nan, -0.0, np.inf, -np.inf, 1e-45], dtype)
+        x[:, ::3] = rng.choice(odd, x[:, ::3].shape)
+    else:
+        x[0, :2] = np.iinfo(dtype).min, np.iinfo(dtype).max
+    (argsort,) = (k for k in CPU_KERNELS if k.op == "argsort")
+    for axis in (0, 1):
+        attrs = {"axis": axis, "descending": descending}
+        want = registry.get("argsort").reference(np, attrs, x)
+        graph = Graph()
+        order = graph.argsort(graph.input("x", x.shape, as_dtype(x.dtype)), **attrs)
+        signature = node_signature(graph, graph.node(order.id))
+        got = argsort.build(*signature[1:])(attrs, x)
+        np.testing.assert_array_equal(got, want)
+        assert got.dtype == np.int32
