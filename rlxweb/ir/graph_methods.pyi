@@ -11,8 +11,8 @@ from rlxweb.ir.tensor import Operand
 from rlxweb.ir.tensor import Tensor
 from rlxweb.ir.tensor import TensorLike
 from rlxweb.ops.conv.methods import SpatialSizes
-from rlxweb.ops.gather.methods import PadWidths
 from rlxweb.ops.layout.methods import SliceBounds
+from rlxweb.ops.layout.pad_tile_roll_methods import PadWidths
 from typing import Any
 
 class GraphMethods(metaclass=LoadsOpMethods):

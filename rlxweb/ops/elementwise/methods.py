@@ -1,4 +1,4 @@
-"""Graph methods for elementwise functions that are put together of several ops.
+"""Graph methods for gated units and for functions put together of several ops.
 
 Those of one op come from its record (`op_methods.py`). Numbers and arrays stand beside
 tensors as in arithmetic.
@@ -104,3 +104,28 @@ def _same_dtype_constants(g: Graph, x: Operand, y: Operand) -> tuple[Tensor, Ten
 def cast(g: Graph, x: Tensor, dtype: DTypeLike) -> Tensor:
     """Return x in another dtype."""
     return g.apply("cast", x, to=dtype)
+
+
+@graph_method
+def glu(
+    g: Graph,
+    x: Tensor,
+    axis: int = -1,
+    activation: str = "sigmoid",
+    gate_first: bool = False,
+) -> Tensor:
+    """Return the first half of an axis times activation(the second half).
+
+    activation   "sigmoid", "silu", "gelu", "gelu_approx", "relu", "tanh" or
+                 "identity"
+    gate_first   the first half is the one that goes through it
+    Errors   ShapeError for an odd axis, DTypeError, AttributeRefused
+    Source   torch.nn.functional.glu; Shazeer 2020
+    """
+    return g.apply("glu", x, axis=axis, activation=activation, gate_first=gate_first)
+
+
+@graph_method
+def swiglu(g: Graph, x: Tensor, axis: int = -1, gate_first: bool = False) -> Tensor:
+    """Return `glu` with SiLU: the first half of an axis times silu(the second)."""
+    return g.glu(x, axis, "silu", gate_first)

@@ -1,8 +1,7 @@
-"""Gather, topk, cumsum and cumprod: ops whose results depend on the positions of
-values.
+"""Gather, cumsum and cumprod: ops whose results depend on the positions of values.
 
-Gather refuses an index outside its table on every device; topk gives indices, ties to
-the smaller one; sums and products run along one axis. The passes a GPU makes are laid
+Gather refuses an index outside its table on every device; sums and products run along
+one axis. The passes a GPU makes are laid
 out in `wgsl/plan.py`. No device is known here.
 """
 
@@ -31,15 +30,13 @@ from rlxweb.ir.op import (
 from rlxweb.ir.sample import Drawn, Sample, parse_shape_table
 from rlxweb.ir.shape_arithmetic import (
     Shape,
-    bad_attribute,
     bad_shape,
     format_shape,
     normalize_axis,
     numel,
 )
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ir.vmap_batching import BatchContext, batch_axes_rule, batch_broadcast
-from rlxweb.ops.array_dtype_checks import is_float
+from rlxweb.ir.vmap_batching import BatchContext, batch_axes_rule
 from rlxweb.ops.elementwise.op import NUMERIC_DTYPES, require_dtypes
 from rlxweb.ops.gather.cumsum_cumprod_vjp import cumprod_vjp, cumsum_vjp
 from rlxweb.ops.gather.index_validation import (
@@ -53,7 +50,6 @@ from rlxweb.ops.gather.vjp import gather_vjp
 from rlxweb.ops.gather.wgsl.plan import (
     plan_cumulative,
     plan_gather,
-    plan_topk,
 )
 from rlxweb.ops.reduce.op import SUM_TOLERANCE, accumulator_dtype
 from rlxweb.ops.reduce.wgsl.plan import ReductionKind
@@ -232,94 +228,6 @@ _GATHER = Op(
 )
 
 
-def _infer_topk(types: Types, attrs: Attrs) -> TensorType:
-    require_dtypes(types, NUMERIC_DTYPES)
-    shape, k = types[0].shape, attrs["k"]
-    if not shape:
-        raise bad_shape("a scalar (rank 0) has no last axis", hint="reshape it to [1]")
-    if not 1 <= k <= shape[-1]:
-        raise bad_attribute(
-            f"k={k}",
-            f"expected 1 <= k <= {shape[-1]}, the length of the last axis of "
-            f"{format_shape(shape)}",
-        )
-    return TensorType((*shape[:-1], k), DType.I32)
-
-
-def _descending_order(xp: Any, x: Any) -> Any:
-    """Return the indices that sort floats in descending order, stable, NaN last."""
-    return xp.argsort(-x, axis=-1, stable=True)
-
-
-def _topk_reference(xp: Any, attrs: Attrs, x: Any) -> Any:
-    # Sorting the reversed line and reversing the result keeps equal values in order.
-    n = x.shape[-1]
-    if is_float(xp, x):
-        # NumPy sorts NaN above every number; here it stands behind, as in power_peaks.
-        return xp.asarray(_descending_order(xp, x)[..., : attrs["k"]], dtype=xp.int32)
-    order = xp.argsort(xp.flip(x, axis=-1), axis=-1, stable=True)
-    order = xp.flip(order, axis=-1)[..., : attrs["k"]]
-    return xp.asarray(n - 1 - order, dtype=xp.int32)
-
-
-def _plan_topk(types: Types, out: TensorType, attrs: Attrs) -> KernelPlan:
-    x = types[0]
-    return plan_topk(numel(x.shape[:-1]), x.shape[-1], attrs["k"], x.dtype)
-
-
-def _topk_case(
-    shape: Shape,
-    k: int,
-    dtype: DType = DType.F32,
-    max_value: float = 9,
-    whole: bool = True,
-) -> Sample:
-    low = 0 if dtype.is_unsigned else -max_value
-    return Sample((Drawn(shape, dtype, low, max_value, whole),), {"k": k})
-
-
-_TOPK = Op(
-    name="topk",
-    infer=_infer_topk,
-    reference=_topk_reference,
-    lower=Kernel(_plan_topk),
-    range_rule=value_range_rules.range_up_to(
-        0, lambda types, attrs: types[0].shape[-1] - 1
-    ),
-    attrs=(Attr("k", "int"),),
-    traits=frozenset({"reduction"}),
-    flops=lambda inputs, out, attrs: float(inputs[0].numel),
-    samples=(
-        _topk_case((1,), 1),
-        _topk_case((13,), 13),
-        _topk_case((13,), 4, max_value=1000, whole=False),
-        _topk_case((3, 50), 7),
-        _topk_case((997,), 510, max_value=1000, whole=False),
-        _topk_case((2, 3, 17), 2),
-        _topk_case((0, 5), 2),
-        _topk_case((65_537, 2), 1),
-        _topk_case((2, 5003), 16, max_value=1e6, whole=False),
-        _topk_case((2, 5003), 16),
-        _topk_case((1, 100_003), 5, max_value=50),
-        _topk_case((4, 33), 5, DType.I32, 3),
-        _topk_case((4, 33), 5, DType.I32, (1 << 31) - 1),
-        _topk_case((4, 33), 5, DType.U32, (1 << 32) - 1),
-        _topk_case((4, 33), 5, DType.F16),
-        _topk_case((4, 33), 5, DType.F64),
-        _topk_case((4, 33), 5, DType.I64),
-        _topk_case((4, 33), 5, DType.U64),
-    ),
-    calibration_cases=(
-        _topk_case((128, 1024), 8, DType.I32),
-        *(_topk_case(s, 8, whole=False) for s in ((4, 16), (128, 1024))),
-    ),
-    batch=batch_broadcast,
-    doc="The indices (i32) of the `k` largest values of each row (along the last "
-    "axis), largest first; among equal values the smaller index comes first, and NaN "
-    "comes after every number.",
-)
-
-
 def _infer_scan(types: Types, attrs: Attrs) -> TensorType:
     require_dtypes(types, NUMERIC_DTYPES)
     if not types[0].shape:
@@ -446,4 +354,4 @@ _CUMPROD = Op(
     f"dtype.",
 )
 
-registry.register_all(_GATHER, _TOPK, _CUMSUM, _CUMPROD)
+registry.register_all(_GATHER, _CUMSUM, _CUMPROD)

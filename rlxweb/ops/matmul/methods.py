@@ -1,7 +1,8 @@
-"""Graph methods for products of vectors, matrices and tensors, by NumPy's names.
+"""Graph methods for products of vectors, matrices and tensors, by NumPy's names,
+and for products of low rank (LoRA) and of groups of rows.
 
-All of them are the op `matmul`, or products and sums where that is less; vectors are
-rows or columns as NumPy has them. Nothing is computed here.
+Those of NumPy are the op `matmul`, or products and sums where that is less; vectors
+are rows or columns as NumPy has them. Nothing is computed here.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import string
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlxweb.core.errors import AttributeRefused
+import numpy as np
+
+from rlxweb.core.errors import AttributeRefused, ShapeError
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.einsum import einsum
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import (
@@ -206,3 +210,63 @@ def _paired_axes(axes: Any, x_rank: int, y_rank: int) -> tuple[tuple[int, ...], 
             "expected one axis of y per axis of x",
         )
     return normalize_axes(x_axes, x_rank), normalize_axes(y_axes, y_rank)
+
+
+@graph_method
+def lora_matmul(
+    g: Graph, x: Tensor, w: Tensor, a: Tensor, b: Tensor, scale: float = 1.0
+) -> Tensor:
+    """Multiply by weights with a low-rank update: x · w + scale · (x · a) · b.
+
+    Shapes   x [..., K], w [K, N], a [K, R], b [R, N] → [..., N]
+    Errors   ShapeError, DTypeError, AttributeRefused
+    Source   Hu et al. 2021
+    """
+    return g.apply("lora_matmul", x, w, a, b, scale=scale)
+
+
+@graph_method
+def grouped_matmul(
+    g: Graph,
+    x: Tensor,
+    w: Tensor,
+    groups: Tensor | None = None,
+    *,
+    offsets: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    """Multiply every row by the matrix of its group, as mixture-of-experts layers
+    do. Exactly one of these is given:
+
+    groups    a group for each row, [M] of integers, in any order
+    offsets   where each group of rows ends, [G], as torch.nn.functional.grouped_mm
+    sizes     how many rows each group has, [G], as jax.lax.ragged_dot
+    A row of no group (outside 0 … G - 1, or behind the last one's end) is zeros.
+    Shapes   x [M, K], w [G, K, N] → [M, N]
+    Errors   ShapeError, DTypeError, AttributeRefused
+    """
+    context = f"grouped_matmul of {format_shape(x.shape)} and {format_shape(w.shape)}"
+    arguments = {"groups": groups, "offsets": offsets, "sizes": sizes}
+    groupings = [grouping for grouping in arguments.values() if grouping is not None]
+    if len(groupings) != 1:
+        present = [name for name, value in arguments.items() if value is not None]
+        raise AttributeRefused(
+            context,
+            f"got {' and '.join(present) or 'no assignment of rows to groups'}",
+            "expected exactly one of groups, offsets and sizes",
+        )
+    if groups is None:
+        if groupings[0].shape != w.shape[:1] or not groupings[0].dtype.is_integer:
+            name = "offsets" if sizes is None else "sizes"
+            raise ShapeError(
+                context,
+                f"{name} is {format_shape(groupings[0].shape)} {groupings[0].dtype}",
+                f"expected shape {format_shape(w.shape[:1])}, one integer per group",
+            )
+        ends = g.apply("cast", groupings[0], to=DType.I32)
+        if sizes is not None:
+            ends = g.apply("cumsum", ends, axis=0)
+        rows = g.constant(np.arange(x.shape[0], dtype=np.int32)[:, None])
+        is_past_end = g.apply("cast", g.apply("ge", rows, ends), to=DType.I32)
+        groups = g.apply("sum", is_past_end, axes=(1,), keep_dim=False)
+    return g.apply("grouped_matmul", x, w, groups)

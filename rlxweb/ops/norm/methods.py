@@ -1,5 +1,4 @@
-"""Graph methods for softmax and for normalizations, over `layer_norm` and
-`rms_norm`.
+"""Graph methods for softmax and normalizations, over the ops of norms.
 
 Lines of several axes are laid out as one; those of images, groups and channels too, and
 what is multiplied and added after is elementwise and joins the step of whatever is next
@@ -10,6 +9,8 @@ from __future__ import annotations
 
 from math import prod
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from rlxweb.core.errors import AttributeRefused, ShapeError
 from rlxweb.ir.op_methods import (
@@ -27,6 +28,7 @@ from rlxweb.ir.shape_arithmetic import (
     normalize_sorted_axes,
 )
 from rlxweb.ir.tensor import Axes, Tensor
+from rlxweb.ops.layout.methods import unstack
 from rlxweb.ops.norm.op import EPS
 
 if TYPE_CHECKING:
@@ -317,3 +319,53 @@ def normalize(
     norm = g.norm(upcast, p, axis, keep_dim=True)
     result = upcast / g.apply("maximum", norm, g.constant(eps, upcast.dtype))
     return cast_like(result, x)
+
+
+@graph_method
+def add_layer_norm(
+    g: Graph,
+    x: Tensor,
+    residual: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[Tensor, Tensor]:
+    """Return (layer norm of x + residual along the last axis, the sum): one kernel.
+
+    Shapes   x and residual alike, [..., n], gamma and beta [n], or None: 1 and 0
+    Errors   ShapeError, DTypeError, AttributeRefused
+    """
+    return _add_norm(g, x, residual, (gamma, beta), eps, True)
+
+
+@graph_method
+def add_rms_norm(
+    g: Graph,
+    x: Tensor,
+    residual: Tensor,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    eps: float = 1e-5,
+) -> tuple[Tensor, Tensor]:
+    """Return `add_layer_norm` with the RMS norm, which does not subtract the mean."""
+    return _add_norm(g, x, residual, (gamma, beta), eps, False)
+
+
+def _add_norm(
+    g: Graph,
+    x: Tensor,
+    residual: Tensor,
+    scale_and_shift: tuple[Tensor | None, Tensor | None],
+    eps: float,
+    centred: bool,
+) -> tuple[Tensor, Tensor]:
+    """Add the norm of x + residual; return it and the sum."""
+    gamma, beta = (
+        g.constant(np.full(x.shape[-1:], default), x.dtype)
+        if parameter is None
+        else parameter
+        for parameter, default in zip(scale_and_shift, (1.0, 0.0), strict=True)
+    )
+    stacked = g.apply("add_norm", x, residual, gamma, beta, centred=centred, eps=eps)
+    normed, total = unstack(g, stacked)
+    return normed, total

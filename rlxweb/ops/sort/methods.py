@@ -1,4 +1,4 @@
-"""Graph methods for sorting, searching and selecting by condition.
+"""Graph methods for sorting, searching, top-k and selecting by condition.
 
 They have the names of NumPy and PyTorch; where the two differ the docstring says whose
 meaning a name has. Nothing is computed here.
@@ -256,3 +256,11 @@ def topk(g: Graph, x: Tensor, k: int, axis: int = -1, largest: bool = True) -> T
         return g.apply("topk", x, k=k)
     indices = g.apply("topk", g.moveaxis(x, axis, -1), k=k)
     return g.moveaxis(indices, -1, axis)
+
+
+@graph_method
+def topk_values(
+    g: Graph, x: Tensor, k: int, axis: int = -1, largest: bool = True
+) -> Tensor:
+    """Return the values at the indices that `topk` returns, in the same order."""
+    return g.gather_elements(x, g.topk(x, k, axis, largest), axis)

@@ -23,7 +23,6 @@ from rlxweb.ir.vmap_batching import merge_batch_rule
 from rlxweb.ops.fft.by_matmul import zeros
 from rlxweb.ops.fft.frames_stft import extract_frames
 from rlxweb.ops.fft.op import block_length
-from rlxweb.ops.gather.wgsl.plan import peaks_dispatch
 from rlxweb.ops.reduce.op import accumulator_dtype
 from rlxweb.ops.welch.parameters import (
     WelchParameters,
@@ -38,6 +37,7 @@ from rlxweb.ops.welch.samples import (
     SEGMENT_SAMPLES,
     welch_power_samples,
 )
+from rlxweb.ops.welch.wgsl.peaks_plan import peaks_dispatch
 
 
 def _check_float_dtypes(types: Types) -> None:

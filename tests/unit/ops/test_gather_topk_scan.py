@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as hnp
 from rlxweb.core.errors import AttributeRefused, DTypeError, IndexRefused, ShapeError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
-from rlxweb.ops.gather.wgsl.plan import plan_cumulative, plan_topk
+from rlxweb.ops.gather.wgsl.plan import plan_cumulative
+from rlxweb.ops.sort.wgsl.serial_topk import plan_topk
 from tests.numpy_welch_peaks_reference import rank_bins
 from tests.unit.ops.single_op_runner import build_op, run
 

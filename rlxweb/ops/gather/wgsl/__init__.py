@@ -1,6 +1,6 @@
-"""GPU kernels of gather, scatter, topk and cumulative sums.
+"""GPU kernels of gather, scatter and cumulative sums.
 
-plan.py     gather, topk, cumsum and cumprod
+plan.py     gather, cumsum and cumprod
 scatter.py  gather and scatter by indices of several axes
 rows.py     gather of four neighbours of a row at a time
 """

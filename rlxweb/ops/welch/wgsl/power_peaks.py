@@ -26,7 +26,6 @@ from rlxweb.ir.lowering import (
 )
 from rlxweb.ir.op import TensorType, Types
 from rlxweb.ops.fft.wgsl.plan import RowPlanBuilder
-from rlxweb.ops.gather.wgsl.plan import peaks_dispatch
 from rlxweb.ops.kernel_variant import KernelVariant
 from rlxweb.ops.sort.wgsl.merge_sort import MergeSortPlanner
 from rlxweb.ops.sort.wgsl.plan import SortLines
@@ -34,6 +33,7 @@ from rlxweb.ops.sort.wgsl.topk import (
     MIN_WORKGROUP_SIZE,
     plan_topk_per_workgroup,
 )
+from rlxweb.ops.welch.wgsl.peaks_plan import peaks_dispatch
 
 _PAIR_SHADER = "\n".join(
     [

@@ -1,7 +1,6 @@
-"""Graph methods for parts of language models: rotary embedding, gated units, LoRA and
-grouped products.
+"""Graph methods for rotary position embedding.
 
-Positions, heads and tables are brought into the form that the ops take. Nothing is
+Positions, heads and tables are brought into the form that the op takes. Nothing is
 computed here but tables of angles.
 """
 
@@ -17,7 +16,6 @@ from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import as_integer, format_shape
 from rlxweb.ir.tensor import Tensor
-from rlxweb.ops.layout.methods import unstack
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -98,141 +96,6 @@ def rope_table(
     return g.constant(np.cos(angles), element_type), g.constant(
         np.sin(angles), element_type
     )
-
-
-@graph_method
-def add_layer_norm(
-    g: Graph,
-    x: Tensor,
-    residual: Tensor,
-    gamma: Tensor | None = None,
-    beta: Tensor | None = None,
-    eps: float = 1e-5,
-) -> tuple[Tensor, Tensor]:
-    """Return (layer norm of x + residual along the last axis, the sum): one kernel.
-
-    Shapes   x and residual alike, [..., n], gamma and beta [n], or None: 1 and 0
-    Errors   ShapeError, DTypeError, AttributeRefused
-    """
-    return _add_norm(g, x, residual, (gamma, beta), eps, True)
-
-
-@graph_method
-def add_rms_norm(
-    g: Graph,
-    x: Tensor,
-    residual: Tensor,
-    gamma: Tensor | None = None,
-    beta: Tensor | None = None,
-    eps: float = 1e-5,
-) -> tuple[Tensor, Tensor]:
-    """Return `add_layer_norm` with the RMS norm, which does not subtract the mean."""
-    return _add_norm(g, x, residual, (gamma, beta), eps, False)
-
-
-def _add_norm(
-    g: Graph,
-    x: Tensor,
-    residual: Tensor,
-    scale_and_shift: tuple[Tensor | None, Tensor | None],
-    eps: float,
-    centred: bool,
-) -> tuple[Tensor, Tensor]:
-    """Add the norm of x + residual; return it and the sum."""
-    gamma, beta = (
-        g.constant(np.full(x.shape[-1:], default), x.dtype)
-        if parameter is None
-        else parameter
-        for parameter, default in zip(scale_and_shift, (1.0, 0.0), strict=True)
-    )
-    stacked = g.apply("add_norm", x, residual, gamma, beta, centred=centred, eps=eps)
-    normed, total = unstack(g, stacked)
-    return normed, total
-
-
-@graph_method
-def glu(
-    g: Graph,
-    x: Tensor,
-    axis: int = -1,
-    activation: str = "sigmoid",
-    gate_first: bool = False,
-) -> Tensor:
-    """Return the first half of an axis times activation(the second half).
-
-    activation   "sigmoid", "silu", "gelu", "gelu_approx", "relu", "tanh" or
-                 "identity"
-    gate_first   the first half is the one that goes through it
-    Errors   ShapeError for an odd axis, DTypeError, AttributeRefused
-    Source   torch.nn.functional.glu; Shazeer 2020
-    """
-    return g.apply("glu", x, axis=axis, activation=activation, gate_first=gate_first)
-
-
-@graph_method
-def swiglu(g: Graph, x: Tensor, axis: int = -1, gate_first: bool = False) -> Tensor:
-    """Return `glu` with SiLU: the first half of an axis times silu(the second)."""
-    return g.glu(x, axis, "silu", gate_first)
-
-
-@graph_method
-def lora_matmul(
-    g: Graph, x: Tensor, w: Tensor, a: Tensor, b: Tensor, scale: float = 1.0
-) -> Tensor:
-    """Multiply by weights with a low-rank update: x · w + scale · (x · a) · b.
-
-    Shapes   x [..., K], w [K, N], a [K, R], b [R, N] → [..., N]
-    Errors   ShapeError, DTypeError, AttributeRefused
-    Source   Hu et al. 2021
-    """
-    return g.apply("lora_matmul", x, w, a, b, scale=scale)
-
-
-@graph_method
-def grouped_matmul(
-    g: Graph,
-    x: Tensor,
-    w: Tensor,
-    groups: Tensor | None = None,
-    *,
-    offsets: Tensor | None = None,
-    sizes: Tensor | None = None,
-) -> Tensor:
-    """Multiply every row by the matrix of its group, as mixture-of-experts layers
-    do. Exactly one of these is given:
-
-    groups    a group for each row, [M] of integers, in any order
-    offsets   where each group of rows ends, [G], as torch.nn.functional.grouped_mm
-    sizes     how many rows each group has, [G], as jax.lax.ragged_dot
-    A row of no group (outside 0 … G - 1, or behind the last one's end) is zeros.
-    Shapes   x [M, K], w [G, K, N] → [M, N]
-    Errors   ShapeError, DTypeError, AttributeRefused
-    """
-    context = f"grouped_matmul of {format_shape(x.shape)} and {format_shape(w.shape)}"
-    arguments = {"groups": groups, "offsets": offsets, "sizes": sizes}
-    groupings = [grouping for grouping in arguments.values() if grouping is not None]
-    if len(groupings) != 1:
-        present = [name for name, value in arguments.items() if value is not None]
-        raise AttributeRefused(
-            context,
-            f"got {' and '.join(present) or 'no assignment of rows to groups'}",
-            "expected exactly one of groups, offsets and sizes",
-        )
-    if groups is None:
-        if groupings[0].shape != w.shape[:1] or not groupings[0].dtype.is_integer:
-            name = "offsets" if sizes is None else "sizes"
-            raise ShapeError(
-                context,
-                f"{name} is {format_shape(groupings[0].shape)} {groupings[0].dtype}",
-                f"expected shape {format_shape(w.shape[:1])}, one integer per group",
-            )
-        ends = g.apply("cast", groupings[0], to=DType.I32)
-        if sizes is not None:
-            ends = g.apply("cumsum", ends, axis=0)
-        rows = g.constant(np.arange(x.shape[0], dtype=np.int32)[:, None])
-        is_past_end = g.apply("cast", g.apply("ge", rows, ends), to=DType.I32)
-        groups = g.apply("sum", is_past_end, axes=(1,), keep_dim=False)
-    return g.apply("grouped_matmul", x, w, groups)
 
 
 def _head_count(
