@@ -12,29 +12,35 @@ import numpy as np
 
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import AdapterMissing
-from rlxweb.engines.protocol import Array, Engine
+from rlxweb.engines.protocol import Array, Engine, output_fault, output_types
 from rlxweb.ir.graph import Graph
 
 _TOLERANCE = 1e-4
+_ADVICE = "update the library or the driver, or choose another device"
 
 
 async def run_self_test(engine: Engine, context: str) -> None:
     """Run a small graph in float32 and require the correct result.
 
-    Errors   AdapterMissing for wrong ones, and whatever the engine raises.
+    Errors   AdapterMissing for wrong ones and for another dtype or shape than declared,
+    and whatever the engine raises.
     """
     graph, feeds, want = _test_graph()
     program = await engine.prepare(compile_graph(graph, engine.target))
     try:
-        got = (await engine.run(program, feeds))[0]
+        outputs = await engine.run(program, feeds)
     finally:
         await program.close()
-    if got.shape != want.shape or not np.allclose(got, want, _TOLERANCE, _TOLERANCE):
+    fault = output_fault(output_types(graph), outputs)
+    if fault:
+        raise AdapterMissing(context, f"{engine.name} returned {fault}", hint=_ADVICE)
+    (got,) = outputs
+    if not np.allclose(got, want, _TOLERANCE, _TOLERANCE):
         raise AdapterMissing(
             context,
             f"{engine.name} computes a wrong result: {got.tolist()}",
             f"expected {want.tolist()}",
-            "update the library or the driver, or choose another device",
+            _ADVICE,
         )
 
 

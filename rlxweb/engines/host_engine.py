@@ -15,7 +15,9 @@ from rlxweb.engines.protocol import (
     Engine,
     Feeds,
     Program,
+    check_outputs,
     closed_error,
+    output_types,
     read_only_view,
     require_own_buffer,
     require_own_program,
@@ -36,7 +38,8 @@ class HostEngine(Engine):
 
         program  what `prepare` returned
         values   inputs and params by name, which may not be written to
-        returns  arrays that are copied, as they may share memory with `values`
+        returns  arrays of the declared dtypes and shapes, which are checked; they are
+                 copied, as they may share memory with `values`
         """
 
     async def prepare(self, plan: Plan) -> HostProgram:
@@ -53,6 +56,7 @@ class HostEngine(Engine):
         for name, value in feeds.items():
             values[name] = await _host_array(self, value)
         outputs = [np.array(out, order="C") for out in self.compute(prepared, values)]
+        check_outputs(self, prepared.plan.graph, prepared.output_types, outputs)
         flags = keep or [False] * len(outputs)
         return [
             HostBuffer(self, output) if stays else output
@@ -71,6 +75,7 @@ class HostProgram(Program):
 
     def __init__(self, plan: Plan, engine: Engine) -> None:
         self.plan, self.engine = plan, engine
+        self.output_types = output_types(plan.graph)
         self.params: dict[str, Array] = {}
         self.is_closed = False
 

@@ -17,15 +17,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from rlxweb.core.errors import GraphError, SessionClosed, Unsupported
+from rlxweb.core.errors import DeviceError, GraphError, SessionClosed, Unsupported
+from rlxweb.ir.shape_arithmetic import format_shape
 
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
     import numpy.typing as npt
 
     from rlxweb.compiler.plan import Plan
     from rlxweb.compiler.target import Target
+    from rlxweb.ir.graph import Graph
+    from rlxweb.ir.op import TensorType
 
 Array: TypeAlias = "npt.NDArray[Any]"
+OutputTypes: TypeAlias = "tuple[tuple[TensorType, np.dtype[Any]], ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +219,9 @@ class Engine(ABC):
 
         keep     for each output, in graph order: does it stay on the device? Empty:
                  none does
-        returns  the outputs: a DeviceBuffer for each that stays, of which nothing is
-                 read back, and else an array in memory of its own
+        returns  the outputs, in the dtypes and shapes that the graph declares: a
+                 DeviceBuffer for each that stays, of which nothing is read back, and
+                 else an array in memory of its own
         Errors   SessionClosed after `Program.close`; DeviceLost, GpuTimeout.
         """
 
@@ -269,6 +274,48 @@ def require_own_program(engine: Engine, kind: type[P], program: Program) -> P:
         f"this engine can only run its own {kind.__name__} objects",
         "run the program on the engine that prepared it",
     )
+
+
+def output_types(graph: Graph) -> OutputTypes:
+    """Return the type of each output of a graph, and its dtype as NumPy has it."""
+    types = [graph.node(output).type for output in graph.outputs]
+    return tuple((tensor_type, tensor_type.dtype.numpy) for tensor_type in types)
+
+
+def output_fault(declared: OutputTypes, outputs: Sequence[Any]) -> str:
+    """Return which output of a run is not of its declared dtype and shape; "" if all
+    are.
+
+    declared  `output_types` of the graph, which whoever checks each run computes once
+    """
+    if len(outputs) != len(declared):
+        return f"{len(outputs)} outputs; the graph has {len(declared)}"
+    for position, (output, (declared_type, dtype)) in enumerate(
+        zip(outputs, declared, strict=True)
+    ):
+        # NumPy has one object for each of its dtypes, which others only equal.
+        has_dtype = output.dtype is dtype or output.dtype == dtype
+        if not has_dtype or output.shape != declared_type.shape:
+            returned_type = f"{format_shape(output.shape)} {output.dtype}"
+            declaration = f"the graph declares it as {declared_type}"
+            return f"output {position} as {returned_type}; {declaration}"
+    return ""
+
+
+def check_outputs(
+    engine: Engine, graph: Graph, declared: OutputTypes, outputs: Sequence[Any]
+) -> None:
+    """Require that the outputs of a run have the dtypes and shapes of the graph's.
+
+    Errors   DeviceError that names the engine and the output.
+    """
+    fault = output_fault(declared, outputs)
+    if fault:
+        raise DeviceError(
+            f"run '{graph.name}' on {engine.name}",
+            f"the engine returned {fault}",
+            hint="report it to the author of the engine, or choose another device",
+        )
 
 
 def closed_error(context: str) -> SessionClosed:

@@ -17,7 +17,7 @@ from rlxweb.core.device import Device
 from rlxweb.core.errors import DTypeError, RlxError, Unsupported
 from rlxweb.core.lazy_names import alias_keywords
 from rlxweb.cost.decision import Attempt, Decision, explain_decision
-from rlxweb.engines.protocol import Array, DeviceBuffer
+from rlxweb.engines.protocol import Array, DeviceBuffer, check_outputs, output_types
 from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DTypeLike
 from rlxweb.ir.graph import Graph
@@ -377,6 +377,9 @@ class CompiledGraph(BindMixin, MapMixin, ProfileMixin, ExportMixin):
             self._pick.observe(
                 perf_counter_ns() - started_ns, prepared.candidate.device
             )
+        else:  # an engine's dtypes do not change from one run to the next
+            graph = self._job.graph
+            check_outputs(prepared.engine, graph, output_types(graph), outputs)
         placement.is_warm = True
         return outputs
 

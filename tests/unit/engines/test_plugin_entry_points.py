@@ -97,6 +97,18 @@ def test_package_engine_is_a_full_device(install: InstallPackage) -> None:
             "Made 1.0 computes a wrong result",
         ),
         (
+            "import numpy as np\n"
+            "from rlxweb.engines.registry import Row\n"
+            "from tests.numpy_test_engine import NumpyTestEngine\n"
+            "class Wide(NumpyTestEngine):\n"
+            "    async def run(self, program, feeds, keep=()):\n"
+            "        outputs = await super().run(program, feeds, keep)\n"
+            "        return [output.astype(np.float64) for output in outputs]\n"
+            "async def open_it(adapter): return Wide()\n"
+            "row = Row(open_it)",
+            r"Made 1\.0 returned output 0 as \[3\] float64; .* it as \[3\] f32",
+        ),
+        (
             "from rlxweb.engines.registry import Row\n"
             "row = Row(None, present=lambda: 1 / 0)",
             "ZeroDivisionError",

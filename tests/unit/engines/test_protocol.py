@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlxweb import Graph
-from rlxweb.core.errors import GraphError, SessionClosed, Unsupported
+from rlxweb.core.errors import DeviceError, GraphError, SessionClosed, Unsupported
 from rlxweb.core.limits import tiny_limits
 from rlxweb.engines.capabilities import HasVariants, Measures, Profiles, with_limits
 from rlxweb.engines.cpu import CpuEngine
@@ -64,6 +64,30 @@ def test_optional_members_have_defaults() -> None:
     program = prepare_doubling_program(engine)
     (got,) = run_blocking(engine.run(program, {"x": np.zeros(2, np.float32)}))
     assert got.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        (np.ones(2), r"output 0 as \[2\] float64; the graph declares it as \[2\] f32"),
+        (np.ones(3, np.float32), r"output 0 as \[3\] float32; .* as \[2\] f32"),
+        (None, "0 outputs; the graph has 1"),
+    ],
+)
+def test_a_run_refuses_outputs_of_another_type(output: Any, words: str) -> None:
+    """An output of another dtype or shape than declared is refused with the engine's
+    name, at each run.
+    """
+    engine = MinimalEngine()
+    program = prepare_doubling_program(engine)
+    feeds = {"x": np.zeros(2, np.float32)}
+    assert run_blocking(engine.run(program, feeds))
+    engine.compute = lambda program, values: [] if output is None else [output]  # type: ignore[method-assign]
+    for keep in [(), (True,)]:
+        with pytest.raises(
+            DeviceError, match=rf"^run 'doubling' on the smallest: .* {words}"
+        ):
+            run_blocking(engine.run(program, feeds, keep))
 
 
 @pytest.mark.parametrize("name", ["smallest", "cpu"])

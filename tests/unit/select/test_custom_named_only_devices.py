@@ -9,6 +9,7 @@ import json
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -191,6 +192,26 @@ def test_denied_device_is_refused_even_when_named(
     with pytest.raises(Unsupported, match="Made"):
         runner.run("made", {"x": X})
     assert opener.opened == []
+
+
+def test_run_refuses_an_output_of_another_dtype(
+    opener: NumpyTestEngineOpener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine whose own `run` does not check is checked at a graph's first run."""
+    run = NumpyTestEngine.run
+
+    async def run_in_64_bits(*args: Any) -> list[Any]:
+        return [output.astype(np.float64) for output in await run(*args)]
+
+    monkeypatch.setattr(NumpyTestEngine, "run", run_in_64_bits)
+    compiled = rlx.Session("made").compile(doubling_graph())
+    for _ in range(2):
+        with pytest.raises(
+            DeviceError,
+            match=r"^run 'double' on Made 1.0: the engine returned output 0 as "
+            r"\[8\] float64; the graph declares it as \[8\] f32",
+        ):
+            compiled.run({"x": X})
 
 
 def test_missing_device_gives_the_reason_everywhere(
