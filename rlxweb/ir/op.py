@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import currentframe
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rlxweb.core.errors import GraphError, UnknownOp, did_you_mean
 from rlxweb.core.fork_safety import ForkSafeLock
@@ -49,6 +49,7 @@ Trait = Literal[
     "custom",  # registered by a caller; RLX counts one for each of these too
     "floats_only",
 ]
+_TRAITS = frozenset(get_args(Trait))
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,11 +357,21 @@ class Registry:
         return self.load_builtin_ops is None
 
     def register(self, op: Op, *, replace: bool = False) -> Op:
-        """Add a record. Errors  GraphError when the name is taken."""
+        """Add a record.
+
+        Errors   GraphError when the name is taken, or for an unknown trait.
+        """
         self._ensure_loaded()
         return self._add(op, replace)
 
     def _add(self, op: Op, replace: bool = False) -> Op:
+        for trait in op.traits - _TRAITS:
+            raise GraphError(
+                f"register op {op.name!r}",
+                f"unknown trait {short_repr(trait)}",
+                "known: " + ", ".join(sorted(_TRAITS)),
+                did_you_mean(str(trait), _TRAITS),
+            )
         for name in (op.name, *op.aliases):
             if not replace and (name in self._ops or name in self._aliases):
                 raise GraphError(

@@ -46,6 +46,20 @@ def test_a_taken_name_is_refused_unless_replaced(name: str) -> None:
     assert own_registry.get("twice") is replacement
 
 
+def test_an_unknown_trait_is_refused() -> None:
+    """A misspelt trait is an error that lists the known ones."""
+    own_registry = Registry()
+    with pytest.raises(
+        GraphError,
+        match=r"register op 'twice': unknown trait 'reductoin'; known: blas, custom, "
+        r".*, view; did you mean 'reduction'\?",
+    ):
+        own_registry.register(
+            make_op("twice", traits=frozenset({"floats_only", "reductoin"}))
+        )
+    assert "twice" not in own_registry
+
+
 def test_an_unknown_name_gets_near_matches() -> None:
     """Aliases count as names; without a similar name there is no hint."""
     own_registry = Registry()
