@@ -12,12 +12,13 @@ from importlib import import_module
 from typing import Any, Literal, TypeVar
 from zlib import crc32
 
+from rlxweb.core.errors import UnknownOp, did_you_mean
 from rlxweb.core.fork_safety import cached_property
 from rlxweb.core.limits import Limits
 from rlxweb.cost.calibration_record import AutotuneResult, nearest_result
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.lowering import KernelPlan
-from rlxweb.ir.op import Attrs, TensorType, Types
+from rlxweb.ir.op import Attrs, TensorType, Types, registry
 
 T = TypeVar("T")
 WgslPlanRule = Callable[
@@ -74,7 +75,11 @@ def for_every_node(function: Callable[..., Any]) -> Callable[..., Callable[..., 
 
 
 class KernelTable:
-    """Kernel variants of one kind of engine, in the order in which they are tried."""
+    """Kernel variants of one kind of engine, in the order in which they are tried.
+
+    Errors   UnknownOp for a variant of an op that is not registered: it would never
+    run.
+    """
 
     def __init__(self, variants: Iterable[KernelVariant] = ()) -> None:
         self.variants = tuple(variants)
@@ -82,6 +87,8 @@ class KernelTable:
         for variant in self.variants:
             others = self._by_op.get(variant.op, ())
             self._by_op[variant.op] = (*others, variant)
+        if self._by_op:
+            _check_ops(self.variants)
 
     def __bool__(self) -> bool:
         return bool(self.variants)
@@ -135,6 +142,20 @@ class KernelTable:
         """
         names = {op: [v.name for v in self._by_op[op]] for op in sorted(self._by_op)}
         return f"{crc32(repr(names).encode()):08x}"
+
+
+def _check_ops(variants: Iterable[KernelVariant]) -> None:
+    """Raise UnknownOp unless each variant is of a registered op, by its name and no
+    alias.
+    """
+    known = {op.name for op in registry} | {COPY}
+    for variant in variants:
+        if variant.op not in known:
+            raise UnknownOp(
+                f"kernel variant {variant.name!r}",
+                f"it is for op {variant.op!r}, and no op has this name",
+                hint=did_you_mean(variant.op, known),
+            )
 
 
 def select_kernel(
