@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy.typing as npt
 
+from rlxweb.core.errors import GraphError, did_you_mean
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.layout import Layout
 from rlxweb.ir.shape_arithmetic import Shape
@@ -265,6 +266,33 @@ class KernelPlan:
     dispatches: tuple[KernelDispatch, ...]
     scratch: tuple[ScratchBuffer, ...] = ()
     tables: tuple[npt.NDArray[Any], ...] = ()
+
+
+def check_buffers(kernel_plan: KernelPlan, kernel: str, operands: int) -> None:
+    """Require that every access of a kernel plan refers to a buffer that exists.
+
+    kernel    name of the op or the kernel variant
+    operands  how many the op has
+    Errors    GraphError.
+    """
+    counts = {
+        "in": operands,
+        "out": 1,
+        "scratch": len(kernel_plan.scratch),
+        "table": len(kernel_plan.tables),
+    }
+    for dispatch in kernel_plan.dispatches:
+        for access in dispatch.accesses:
+            kind, index = access.ref.kind, access.ref.index
+            if 0 <= index < counts.get(kind, 0):
+                continue
+            raise GraphError(
+                f"kernel {kernel!r}",
+                f"shader {dispatch.shader!r} refers to BufferRef({kind!r}, {index})",
+                "known, from 0: "
+                + ", ".join(f"{n} of {k!r}" for k, n in counts.items()),
+                "" if kind in counts else did_you_mean(kind, counts),
+            )
 
 
 TRANSPOSED_ATTR = "turned"

@@ -17,7 +17,14 @@ import numpy as np
 from rlxweb.core.errors import GraphError
 from rlxweb.ir.derivative import VjpRule
 from rlxweb.ir.graph import Node, infer_type
-from rlxweb.ir.lowering import Compose, Expr, HostOnly, Kernel, Lowering
+from rlxweb.ir.lowering import (
+    Compose,
+    Expr,
+    HostOnly,
+    Kernel,
+    Lowering,
+    check_buffers,
+)
 from rlxweb.ir.op import (
     Attr,
     FlopsRule,
@@ -74,9 +81,11 @@ def register_custom(
     replace    put this record in the place of one of the same name
 
     Errors   GraphError when the name is taken or no identifier, when an expression is
-    given more operands than x, y, z, or when the reference makes another shape or dtype
-    of a sample than `infer` says. WGSL that gives other numbers than the reference is
-    refused, as Disagrees, by the first device that should run it.
+    given more operands than x, y, z, or when for a sample the reference makes another
+    shape or dtype than `infer` says, or a Kernel refers to a buffer that is not there.
+    What only a GPU finds is refused by the first that should run the op: such a buffer
+    where there are no samples, and, as Disagrees, WGSL that gives other numbers than
+    the reference.
 
     >>> halve = lambda xp, attrs, x: x / 2
     >>> register_custom("halve", arity=1, reference=halve, wgsl="x / F(2)")
@@ -142,11 +151,14 @@ def _check_operands(op: Op, context: str) -> None:
 
 
 def _check_sample(op: Op, sample: Sample) -> None:
-    """Check that the reference gives the inferred type on a sample. Errors  GraphError
-    where it does not; the op's own.
+    """Check that the reference gives the inferred type on a sample, and that the kernel
+    has the buffers it refers to. Errors  GraphError where not; the op's own.
     """
     types = tuple(TensorType(d.shape, d.dtype) for d in sample.inputs)
     attrs, out_type = infer_type(op, types, sample.attrs)
+    kernel_plan = op.kernel_plan(types, out_type, attrs)
+    if kernel_plan is not None:
+        check_buffers(kernel_plan, op.name, len(types))
     if max((t.numel for t in (*types, out_type)), default=0) > MAX_CHECKED_ELEMENTS:
         return
     with np.errstate(all="ignore"):

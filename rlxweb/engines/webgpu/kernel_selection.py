@@ -50,6 +50,7 @@ from rlxweb.ir.lowering import (
     KernelDispatch,
     KernelPlan,
     View,
+    check_buffers,
 )
 from rlxweb.ir.op import Attrs, Op, TensorType, Types
 from rlxweb.ops.kernel_variant import (
@@ -432,6 +433,9 @@ class KernelSelector:
                 plan_launches += build_launches(dispatch, dtypes, self.hardware.limits)
         except LimitExceeded as error:
             return error
+        except IndexError:
+            check_buffers(kernel_plan, name, len(inputs))
+            raise
         shared_launches = tuple(
             self._with_interned_shader(launch) for launch in plan_launches
         )

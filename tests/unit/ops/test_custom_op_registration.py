@@ -24,8 +24,19 @@ from rlxweb.engines.webgpu.kernel_selection import Hardware, KernelSelector
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
-from rlxweb.ir.lowering import Compose, Expr, HostOnly
+from rlxweb.ir.lowering import (
+    BufferRef,
+    Compose,
+    Expr,
+    HostOnly,
+    IterationAxis,
+    Kernel,
+    KernelDispatch,
+    KernelPlan,
+    OperandAccess,
+)
 from rlxweb.ir.op import Attr, registry
+from rlxweb.ir.sample import Drawn, Sample
 from rlxweb.ops.custom_op_registration import register_custom
 from tests.engines_under_test import engine
 
@@ -95,6 +106,49 @@ def test_without_wgsl_a_gpu_refuses_with_a_reason() -> None:
     with pytest.raises(Unsupported, match="device='cpu'") as info:
         decompose(custom_op_graph(), target)
     assert NAME in str(info.value)
+
+
+def kernel_reading(ref: BufferRef) -> Kernel:
+    """Return a kernel of one dispatch that reads a buffer."""
+    dispatch = KernelDispatch(
+        shader="two_buffers",
+        axes=(IterationAxis("n", 6),),
+        accesses=(
+            OperandAccess(ref, (1,)),
+            OperandAccess(BufferRef("out"), (1,), "write"),
+        ),
+        grid=(("n", 1),),
+        source="",
+    )
+    return Kernel(lambda types, out, attrs: KernelPlan((dispatch,)))
+
+
+MISSING_BUFFERS = [
+    (BufferRef("in", 2), "BufferRef('in', 2); known, from 0: 1 of 'in', 1 of 'out'"),
+    (BufferRef("table"), "BufferRef('table', 0); known, .* 0 of 'table'$"),
+    (BufferRef("inn"), "BufferRef('inn', 0); .*; did you mean 'in'"),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(("ref", "words"), MISSING_BUFFERS)
+def test_a_kernel_that_refers_to_no_buffer_is_refused(
+    ref: BufferRef, words: str
+) -> None:
+    """With a sample it is refused when it is registered, and else when a device selects
+    the kernel.
+    """
+    pattern = f"kernel '{NAME}': shader 'two_buffers' refers to " + words.replace(
+        "(", r"\("
+    ).replace(")", r"\)")
+    wgsl = kernel_reading(ref)
+    with pytest.raises(GraphError, match=pattern):
+        register_leaky(wgsl=wgsl, samples=[Sample((Drawn((2, 3)),))])
+    assert NAME not in registry
+    register_leaky(wgsl=wgsl)
+    selector = KernelSelector(Hardware(Limits()))
+    target = Target("a GPU", frozenset({DType.F32}), selector.is_native)
+    with pytest.raises(GraphError, match=pattern):
+        decompose(custom_op_graph(), target)
 
 
 def test_a_custom_shape_rule_is_used() -> None:
