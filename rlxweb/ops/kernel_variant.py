@@ -45,7 +45,7 @@ class KernelVariant:
              native program  (builder, node) adds the op to a program of small steps
     gate     (input types, output type, attrs) → may it be taken; None: always. A gate
              says where the kernel is worth its while: past it the result must still be
-             right, as tests open the gate to every float type
+             right, as tests open the gate to every float type in `dtypes`
     feature  of the device that it uses, by the name of the port; of a processor
              "webassembly"; None: none
     dtypes   of the result; None: any

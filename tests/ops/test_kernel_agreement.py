@@ -7,6 +7,7 @@ A new kernel is run on all cases of its op, and a new case by all kernels that f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,6 +25,7 @@ from rlxweb.engines.webgpu.engine import WebGpuEngine
 from rlxweb.gpu.coroutine_runner import run_blocking
 from rlxweb.gpu.port_protocol import AdapterRequest
 from rlxweb.gpu.wgpu_port import WgpuPort
+from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import node_signature
 from rlxweb.ir.op import EXACT, Tolerance, registry
 from rlxweb.ops.kernel_variant import COPY, KernelVariant, load_kernels
@@ -201,7 +203,8 @@ def fits_cpu(kernel: KernelVariant, trial: Trial) -> bool:
         return cpu_native_program.can_run_natively(trial.graph, unit, lanes)
     # By what KernelVariant says of gates; those of compiled kernels also refuse types.
     if kernel in NUMPY_VARIANTS:
-        return inputs[0].dtype.is_float
+        opened = replace(kernel, gate=None)
+        return inputs[0].dtype.is_float and opened.can_run(inputs, out, attrs)
     return kernel.can_run(inputs, out, attrs)
 
 
@@ -309,6 +312,18 @@ def test_kernels_are_tried_on_special_values() -> None:
         op for op, cases in CASES_BY_OP.items() if any(case.edit for case in cases)
     }
     assert ops - tried == WITHOUT_SPECIAL_VALUES.keys()
+
+
+def test_a_kernel_is_tried_in_its_dtypes_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A kernel of some dtypes cannot take a case of another, whatever its gate is."""
+    (kernel,) = (variant for variant in NUMPY_VARIANTS if variant.op == "relu")
+    kernel = replace(kernel, dtypes=frozenset({DType.F64}))
+    monkeypatch.setattr(sys.modules[__name__], "NUMPY_VARIANTS", [kernel])
+    trials = [Trial.of_sample("relu", sample) for sample in sample_cases("relu")]
+    tried = [trial for trial in trials if fits_cpu(kernel, trial)]
+    assert {trial.node.type.dtype for trial in tried} == {DType.F64}
 
 
 @pytest.mark.slow

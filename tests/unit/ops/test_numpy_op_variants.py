@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 
 from rlxweb.ir.graph import node_signature
-from rlxweb.ir.op import registry
 from rlxweb.ops.cache_blocking import is_large
 from rlxweb.ops.kernel_variant import KernelVariant
 from tests.engines_under_test import engine
 from tests.kernel_tables import NUMPY_VARIANTS
 from tests.ops.op_cases import OpCase, sample_cases
-
-VARIANTS_BY_OP = {row.op: row for row in NUMPY_VARIANTS}
 
 
 @pytest.fixture(autouse=True)
@@ -28,11 +25,9 @@ def can_run_case(variant: KernelVariant, case: OpCase) -> bool:
     return variant.can_run(*node_signature(case.graph, node)[1:])
 
 
-def test_variants_have_distinct_names_and_registered_ops() -> None:
-    """A variant of an unregistered op would never run, and nobody would notice."""
+def test_variants_have_distinct_names() -> None:
     names = [variant.name for variant in NUMPY_VARIANTS]
-    assert len(set(names)) == len(names) == len(VARIANTS_BY_OP)
-    assert all(op in registry for op in VARIANTS_BY_OP)
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize(
