@@ -16,7 +16,12 @@ import pytest
 
 import rlxweb as rlx
 from rlxweb.core.device import Device, fastest_among, parse_device, parse_device_list
-from rlxweb.core.errors import DeviceError, UnknownDevice, Unsupported
+from rlxweb.core.errors import (
+    DeviceError,
+    EnvironmentWarning,
+    UnknownDevice,
+    Unsupported,
+)
 from rlxweb.engines.pool import pool
 from rlxweb.engines.protocol import Engine
 from rlxweb.engines.registry import ROWS, Row
@@ -192,6 +197,35 @@ def test_denied_device_is_refused_even_when_named(
     with pytest.raises(Unsupported, match="Made"):
         runner.run("made", {"x": X})
     assert opener.opened == []
+
+
+@pytest.mark.parametrize("label", ["cpu", "tpu", "made"])
+@pytest.mark.parametrize("variable", ["RLX_DENY_DEVICES", "RLX_DEVICES"])
+def test_variables_deny_what_no_call_names(
+    opener: NumpyTestEngineOpener,
+    monkeypatch: pytest.MonkeyPatch,
+    label: str,
+    variable: str,
+) -> None:
+    """A variable keeps any device, our own or another package's, from being chosen or
+    named by RLX_DEVICE; a call that names it runs on it, unless it has the policy.
+    """
+    for row in ("tpu", "made"):
+        monkeypatch.setitem(ROWS, row, opener.registry_row(named_only=False))
+    others = [other for other in ("cpu", "tpu", "made") if other != label]
+    is_deny = variable == "RLX_DENY_DEVICES"
+    monkeypatch.setenv(variable, label if is_deny else ",".join(others))
+    graph, device = doubling_graph(), parse_device(label)
+    assert rlx.Session().compile(graph).device is not device
+    monkeypatch.setenv("RLX_DEVICE", label)
+    with pytest.warns(EnvironmentWarning, match=f"RLX_DEVICE={label} cannot run"):
+        assert rlx.Session().compile(graph).device is not device
+    monkeypatch.delenv("RLX_DEVICE")
+    assert rlx.Session(label).compile(graph).device is device
+    assert rlx.welch_peaks(SIGNAL, fs=256, k=2, device=label).device is device
+    assert rlx.GraphDevices(graph).run(label, {"x": X})
+    with pytest.raises(Unsupported, match=f"device {device} is .*DevicePolicy"):
+        rlx.GraphDevices.from_env(graph).run(label, {"x": X})
 
 
 def test_run_refuses_an_output_of_another_dtype(
