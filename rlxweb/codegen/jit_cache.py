@@ -1,10 +1,10 @@
 """JIT cache: code compiled once it pays, in the background, and stored on disk.
 
-A caller asks `get_kernel`, computes by other means while it answers None, and
-reports the time that took to `record_fallback_time`. Once a kernel's time reaches
-COMPILE_AFTER_S, a background thread loads it from disk or compiles it, and tries it
-on a small case. Nothing waits for it unless asked to (RLX_FAST=wait). A kernel that
-fails is not tried again; the reason is kept.
+A caller asks `get_kernel`, computes by other means while it answers None, and reports
+the time that took to `record_fallback_time`, as `JitCall` does. Once a kernel's time
+reaches COMPILE_AFTER_S, a background thread loads it from disk or compiles it, and
+tries it on a small case. Nothing waits for it unless asked to (RLX_FAST=wait). A kernel
+that fails is not tried again; the reason is kept.
 
 The thread ends with the work that there is, so an interpreter that ends waits for
 one kernel at most. A forked child has no such thread and compiles its own kernels;
@@ -20,11 +20,15 @@ from __future__ import annotations
 
 import threading
 import warnings
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from time import perf_counter
+from typing import Any, Final, Generic, TypeVar
+
+from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
 from rlxweb.codegen.code_disk_cache import code_file_name, load_code, save_code
@@ -272,6 +276,38 @@ class WasmJitCache(JitCache[K]):
 
     def _enqueue(self, key: Hashable) -> None:
         self.compile_now(key)
+
+
+class JitCall(ABC, Generic[K]):
+    """Function of arrays that runs a kernel of a JIT cache; NumPy computes it until the
+    kernel is compiled.
+
+    fallback   (arrays, in order) → the result
+    kernel     stays as long as its call, once it is there
+    """
+
+    def __init__(
+        self,
+        cache: JitCache[K],
+        key: Hashable,
+        fallback: Callable[..., NDArray[Any]],
+    ) -> None:
+        self.cache, self.key, self.fallback = cache, key, fallback
+        self.kernel: K | None = None
+
+    def __call__(self, attrs: object, *arrays: NDArray[Any]) -> NDArray[Any]:
+        if self.kernel is None:
+            self.kernel = self.cache.get_kernel(self.key)
+        if self.kernel is not None:
+            return self._run_kernel(self.kernel, arrays)
+        start = perf_counter()
+        result = self.fallback(*arrays)
+        self.cache.record_fallback_time(self.key, perf_counter() - start)
+        return result
+
+    @abstractmethod
+    def _run_kernel(self, kernel: K, arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return what the kernel computes from the arrays."""
 
 
 def _single_line(error: Exception) -> str:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
-from rlxweb.codegen.jit_cache import JitCache, WasmJitCache, compile_cached
+from rlxweb.codegen.jit_cache import JitCache, JitCall, WasmJitCache, compile_cached
 from rlxweb.codegen.native_calls import array_address, function_address
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
@@ -204,18 +203,14 @@ region_kernels: JitCache[RegionCode] = (
 """JIT cache of this process's regions."""
 
 
-class RegionCall:
-    """Region as a function of the arrays it reads; NumPy computes it until its code is
-    compiled.
-
-    fallback   (arrays of the reads, in order) → the result
-    """
+class RegionCall(JitCall[RegionCode]):
+    """Region as a function of the arrays it reads, in order."""
 
     def __init__(
         self, region: RegionSpec, out: Node, fallback: Callable[..., NDArray[Any]]
     ) -> None:
-        self.region, self.fallback = region, fallback
-        self.kernel: RegionCode | None = None  # stays as long as its call
+        super().__init__(region_kernels, region, fallback)
+        self.region = region
         self.shape, self.dtype = out.type.shape, out.type.dtype.numpy
         node = region.graph.node
         shapes = [node(i).type.shape for i in region.reads]
@@ -225,18 +220,8 @@ class RegionCall:
         item_sizes = [node(i).type.dtype.numpy.itemsize for i in region.reads]
         self.item_sizes = (self.dtype.itemsize, *item_sizes)
 
-    def __call__(self, attrs: object, *arrays: NDArray[Any]) -> NDArray[Any]:
-        kernel = self.kernel or region_kernels.get_kernel(self.region)
-        if kernel is not None:
-            self.kernel = kernel
-            return self._run_kernel(kernel.call, arrays)
-        start = perf_counter()
-        result = self.fallback(*arrays)
-        region_kernels.record_fallback_time(self.region, perf_counter() - start)
-        return result
-
     def _run_kernel(
-        self, kernel: Callable[..., None], arrays: Sequence[NDArray[Any]]
+        self, kernel: RegionCode, arrays: Sequence[NDArray[Any]]
     ) -> NDArray[Any]:
         out = result_pool.empty(self.shape, self.dtype)
         dense = [np.ascontiguousarray(array) for array in arrays]
@@ -278,7 +263,7 @@ class RegionCall:
                 ]
                 arguments = np.array(job + strides, np.int64)
                 shape = (1, count) if is_one_row else (count, layout.inner)
-                kernel(array_address(arguments), *shape)
+                kernel.call(array_address(arguments), *shape)
 
             return task
 

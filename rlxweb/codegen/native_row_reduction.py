@@ -12,7 +12,6 @@ from ctypes import c_int64, c_void_p
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
 from rlxweb.codegen.elementwise_llvm import unsupported_reason
-from rlxweb.codegen.jit_cache import JitCache, compile_cached
+from rlxweb.codegen.jit_cache import JitCache, JitCall, compile_cached
 from rlxweb.codegen.native_calls import array_address
 from rlxweb.codegen.native_elementwise import (
     MIN_BLOCK_ELEMENTS,
@@ -121,12 +120,8 @@ row_kernels: JitCache[Callable[..., None]] = JitCache(_compile_kernel)
 """JIT cache of this process's row kernels."""
 
 
-class RowKernelCall:
-    """Row kernel as a function of the arrays it reads; NumPy computes it until its code
-    is compiled.
-
-    fallback   (arrays of the reads, in order) → the result
-    """
+class RowKernelCall(JitCall[Callable[..., None]]):
+    """Row kernel as a function of the arrays it reads, in order."""
 
     def __init__(
         self,
@@ -134,7 +129,8 @@ class RowKernelCall:
         layout: RowLayout,
         fallback: Callable[..., NDArray[Any]],
     ) -> None:
-        self.spec, self.layout, self.fallback = spec, layout, fallback
+        super().__init__(row_kernels, spec, fallback)
+        self.spec, self.layout = spec, layout
         kernel = spec.kernel
         result_type = kernel.result.type
         self.shape, self.dtype = result_type.shape, result_type.dtype.numpy
@@ -143,15 +139,6 @@ class RowKernelCall:
         self.item_sizes = np.array([d.itemsize for d in (self.dtype, *dtypes)])
         self.strides = np.array(layout.strides) * self.item_sizes
         self.block_starts = np.array(layout.starts) * self.item_sizes
-
-    def __call__(self, attrs: object, *arrays: NDArray[Any]) -> NDArray[Any]:
-        kernel = row_kernels.get_kernel(self.spec)
-        if kernel is not None:
-            return self._run_kernel(kernel, arrays)
-        start = perf_counter()
-        result = self.fallback(*arrays)
-        row_kernels.record_fallback_time(self.spec, perf_counter() - start)
-        return result
 
     def _run_kernel(
         self, kernel: Callable[..., None], arrays: Sequence[NDArray[Any]]

@@ -189,6 +189,23 @@ def test_numpy_computes_until_the_code_is_there(
     np.testing.assert_allclose(got, evaluate(graph, feeds)[0], 1e-6)
 
 
+def test_a_call_keeps_its_kernel(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """A kernel that the cache has dropped, or for which it is not asked, still runs."""
+    monkeypatch.setenv("RLX_FAST", "wait")
+    graph = Graph("large")
+    graph.set_outputs([graph.logsumexp(graph.input("x", (64, 300)), -1, keep_dim=True)])
+    feeds = {"x": rng.standard_normal((64, 300)).astype("f4")}
+    prepared = PreparedCpuGraph(graph)
+    (first,) = prepared.run(**feeds)
+    (call,) = [c.function for c in prepared.program.calls]
+    assert isinstance(call, RowKernelCall)
+    monkeypatch.setattr(row_kernels, "get_kernel", pytest.fail)
+    monkeypatch.setattr(call, "fallback", pytest.fail)
+    np.testing.assert_array_equal(prepared.run(**feeds)[0], first)
+
+
 def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few elements, short rows, float64 and integer reductions are left to NumPy."""
     monkeypatch.setenv("RLX_FAST", "background")
