@@ -136,16 +136,17 @@ class RowKernelCall(JitCall[Callable[..., None]]):
         self.shape, self.dtype = result_type.shape, result_type.dtype.numpy
         self.row_length = kernel.rows.row_length
         dtypes = [kernel.graph.node(i).type.dtype.numpy for i, _ in kernel.reads]
-        self.item_sizes = np.array([d.itemsize for d in (self.dtype, *dtypes)])
-        self.strides = np.array(layout.strides) * self.item_sizes
-        self.block_starts = np.array(layout.starts) * self.item_sizes
+        # The kernel reads 64 bits, and NumPy 1 on Windows has 32 where it is not told.
+        item_sizes = np.array([d.itemsize for d in (self.dtype, *dtypes)], np.int64)
+        self.strides = np.array(layout.strides, np.int64) * item_sizes
+        self.block_starts = np.array(layout.starts, np.int64) * item_sizes
 
     def _run_kernel(
         self, kernel: Callable[..., None], arrays: Sequence[NDArray[Any]]
     ) -> NDArray[Any]:
         out = result_pool.empty(self.shape, self.dtype)
         dense = [np.ascontiguousarray(array) for array in arrays]
-        bases = np.array([array_address(array) for array in (out, *dense)])
+        bases = np.array([array_address(a) for a in (out, *dense)], np.int64)
         layout = self.layout
         block_bases = bases + self.block_starts
         task_rows = max(1, MIN_TASK_ELEMENTS // self.row_length)
