@@ -22,6 +22,8 @@ from rlxweb.ir.row_reduction_pattern import (
     find_row_reduction,
 )
 
+# By name, as no field of an op's record says that its result is never below 0. One that
+# is missing here is only summed more slowly.
 _NONNEGATIVE_OPS = ("abs", "exp", "exp2", "sqrt")
 
 
@@ -165,6 +167,8 @@ class RowKernel:
 
     def is_nonpositive(self, node_id: int) -> bool:
         """Tell whether a value of an element is that less the largest of its row."""
+        # "sub" and "max" by name: it is what they compute that no result exceeds 0, and
+        # no field of a record says so.
         node = self.graph.node(node_id)
         if node.op != "sub":
             return False

@@ -201,6 +201,8 @@ class _RowKernelWriter:
 
     def _emit_node(self, node: Node, operands: dict[int, TypedValue]) -> TypedValue:
         """Emit the value of a node at some elements."""
+        # By name, as there is a shorter power of e alone for arguments up to 0, which
+        # are those of every softmax and log-sum-exp.
         if node.op == "exp" and self.kernel.is_nonpositive(node.inputs[0]):
             argument = operands[node.inputs[0]].value
             power = llvm_math_functions.exp_nonpositive(self.ir, argument)
