@@ -105,6 +105,13 @@ class RowKernelSpec:
     kernel: RowKernel = field(compare=False, repr=False)
 
 
+class CompilableRowKernel(NamedTuple):
+    """Row kernel that is worth compiling, and the rows that it is run over."""
+
+    spec: RowKernelSpec
+    layout: RowLayout
+
+
 def _compile_kernel(spec: object) -> Callable[..., None]:
     """Compile a row kernel. Errors  Unsupported; those of the library."""
     # What reads and writes expressions is loaded where there is something to compile.
@@ -124,14 +131,11 @@ class RowKernelCall(JitCall[Callable[..., None]]):
     """Row kernel as a function of the arrays it reads, in order."""
 
     def __init__(
-        self,
-        spec: RowKernelSpec,
-        layout: RowLayout,
-        fallback: Callable[..., NDArray[Any]],
+        self, rows: CompilableRowKernel, fallback: Callable[..., NDArray[Any]]
     ) -> None:
-        super().__init__(row_kernels, spec, fallback)
-        self.spec, self.layout = spec, layout
-        kernel = spec.kernel
+        self.spec, self.layout = rows
+        super().__init__(row_kernels, self.spec, fallback)
+        layout, kernel = self.layout, self.spec.kernel
         result_type = kernel.result.type
         self.shape, self.dtype = result_type.shape, result_type.dtype.numpy
         self.row_length = kernel.rows.row_length
@@ -171,9 +175,9 @@ class RowKernelCall(JitCall[Callable[..., None]]):
 
 def compilable_row_kernel(
     graph: Graph, ids: Sequence[int]
-) -> tuple[RowKernelSpec, RowLayout] | None:
-    """Return a fused row reduction as its spec and its rows; None if it is too small to
-    be worth compiling, or cannot be compiled.
+) -> CompilableRowKernel | None:
+    """Return a fused row reduction as a row kernel; None if it is too small to be worth
+    compiling, or cannot be compiled.
     """
     kernel = RowKernel.from_nodes(graph, ids)
     is_long = MIN_ROW_LENGTH <= kernel.rows.row_length <= MAX_ROW_LENGTH
@@ -198,4 +202,5 @@ def compilable_row_kernel(
     ]
     lacks_axes = [lacks for _, lacks in kernel.reads]
     key = f"{region_key(graph, ids, reads)}; {roles}; {lacks_axes}"
-    return RowKernelSpec(key, layout.is_scalar, kernel), layout
+    spec = RowKernelSpec(key, layout.is_scalar, kernel)
+    return CompilableRowKernel(spec, layout)

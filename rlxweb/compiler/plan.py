@@ -71,6 +71,7 @@ class PlanStep:
     a kernel with elementwise nodes after it, those that only these read, held last.
 
     epilogue  those elementwise nodes of a kernel, as its target wrote them
+    row_kernel  what computes `lines`, as its target gave it
     """
 
     kind: StepKind
@@ -80,6 +81,7 @@ class PlanStep:
     label: str
     reads: tuple[int, ...] = ()
     epilogue: Epilogue | None = None
+    row_kernel: object = None
 
     def variants(self, kernel_variants: Mapping[int, str]) -> tuple[str, ...]:
         """Return the kernel variants that run its nodes, each once.

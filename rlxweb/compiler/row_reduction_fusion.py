@@ -41,11 +41,13 @@ class FusedRowReduction:
 
     nodes   in order; the last is the result
     reads   what they read from memory, and whether values without a line's axes do
+    kernel  what the target computes them by
     """
 
     rows: RowReduction
     nodes: tuple[int, ...]
     reads: tuple[tuple[int, bool], ...]
+    kernel: object
 
     def read_nodes(self) -> set[int]:
         """Return the nodes that the pass reads from memory."""
@@ -111,8 +113,10 @@ def _fused_reduction(
         if _is_profitable(graph, rows, inside):
             nodes = tuple(sorted(inside))
             reads = external_reads(graph, rows, nodes)
-            if len(reads) < target.max_operands and target.fuses_rows(graph, nodes):
-                return FusedRowReduction(rows, nodes, reads)
+            if len(reads) < target.max_operands:
+                kernel = target.row_kernel(graph, nodes)
+                if kernel is not None:
+                    return FusedRowReduction(rows, nodes, reads, kernel)
     return None
 
 

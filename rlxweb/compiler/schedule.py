@@ -133,7 +133,15 @@ class StepSchedule:
         label = _step_label([self.graph.node(i) for i in step.nodes])
         ids = tuple(i for i, _ in step.reads)
         self.steps.append(
-            PlanStep("lines", step.nodes, tuple(reads), node.id, label, ids)
+            PlanStep(
+                "lines",
+                step.nodes,
+                tuple(reads),
+                node.id,
+                label,
+                ids,
+                row_kernel=step.kernel,
+            )
         )
         self.operands[node.id] = PlanOperand(node.id, Layout.dense(node.type.shape))
 

@@ -46,7 +46,8 @@ class Target:
                   the epilogue by which they are one step; None where they cannot be
     line_length   elements of the longest line that reductions and what is elementwise
                   around them may go along in one step; 0: there are no such steps
-    fuses_rows    (graph, the nodes of such a step) → may be one
+    row_kernel    (graph, the nodes of such a step) → what computes it, which the step
+                  keeps; None where they cannot be one
     gate          what a fusion must gain there; None fuses whatever has a kernel
     limits        what the device granted; None where there is nothing to stay under
     features      optional abilities of the device, by their WebGPU names
@@ -65,7 +66,7 @@ class Target:
     extra_bytes: TargetRule[int] = lambda op, inputs, out, attrs: 0
     epilogue: EpilogueRule | None = None
     line_length: int = 0
-    fuses_rows: Callable[[Graph, Sequence[int]], bool] = lambda graph, ids: True
+    row_kernel: Callable[[Graph, Sequence[int]], object] = lambda graph, ids: ids
     gate: IoFusionGate | None = None
     limits: Limits | None = None
     features: frozenset[str] = frozenset()

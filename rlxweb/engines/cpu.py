@@ -21,6 +21,7 @@ from rlxweb.codegen.native_elementwise import (
 )
 from rlxweb.codegen.native_row_reduction import (
     MAX_ROW_LENGTH,
+    CompilableRowKernel,
     RowKernelCall,
     compilable_row_kernel,
     row_kernels,
@@ -97,11 +98,11 @@ def prefers_fused_op(op: Op, inputs: Types, out: TensorType, attrs: Attrs) -> bo
     return prefers_fused_attention(*arguments)
 
 
-def _compiles_rows(graph: Graph, ids: Sequence[int]) -> bool:
-    """Return whether a fused row reduction can be one kernel of compiled code."""
+def _row_kernel(graph: Graph, ids: Sequence[int]) -> CompilableRowKernel | None:
+    """Return a fused row reduction as a kernel to compile; None if it cannot be one."""
     is_builtin = all(registry.is_builtin(graph.node(i).op) for i in ids)
     is_open = is_builtin and row_kernels.is_enabled
-    return is_open and compilable_row_kernel(graph, ids) is not None
+    return compilable_row_kernel(graph, ids) if is_open else None
 
 
 def _is_weight(graph: Graph, i: int) -> bool:
@@ -138,7 +139,7 @@ class CpuEngine(ArrayEngine):
                 self.target,
                 fuses_pattern=prefers_fused_op,
                 line_length=MAX_ROW_LENGTH,
-                fuses_rows=_compiles_rows,
+                row_kernel=_row_kernel,
             )
             if variants
             else self.target,
@@ -233,9 +234,9 @@ class CpuEngine(ArrayEngine):
         functions = [self._node_function(graph, node) for node in nodes]
         by_numpy = NumpyRegion(graph, nodes, functions, step.reads)
         if step.kind == "lines":
-            rows = compilable_row_kernel(graph, step.nodes)
-            assert rows is not None  # the compiler asked the target
-            return RowKernelCall(*rows, by_numpy), step.reads
+            rows = step.row_kernel  # by `_row_kernel`
+            assert isinstance(rows, CompilableRowKernel)
+            return RowKernelCall(rows, by_numpy), step.reads
         is_open = region_kernels.is_enabled
         region = compilable_region(graph, step.nodes, step.reads) if is_open else None
         if region is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from rlxweb.codegen import native_row_reduction
 from rlxweb.codegen.native_row_reduction import RowKernelCall, row_kernels
+from rlxweb.codegen.row_kernel import RowKernel
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 from tests.cpu_kernel_settings import SETTINGS, narrow_vectors
@@ -204,6 +206,17 @@ def test_a_call_keeps_its_kernel(
     monkeypatch.setattr(row_kernels, "get_kernel", pytest.fail)
     monkeypatch.setattr(call, "fallback", pytest.fail)
     np.testing.assert_array_equal(prepared.run(**feeds)[0], first)
+
+
+def test_a_row_kernel_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preparing takes the kernel that the compiler was given."""
+    monkeypatch.setenv("RLX_FAST", "background")
+    from_nodes = Mock(side_effect=RowKernel.from_nodes)
+    monkeypatch.setattr(RowKernel, "from_nodes", from_nodes)
+    graph = Graph("large")
+    graph.set_outputs([graph.logsumexp(graph.input("x", (64, 300)), -1, keep_dim=True)])
+    PreparedCpuGraph(graph)
+    from_nodes.assert_called_once()
 
 
 def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,7 +217,7 @@ def _row_kernels(name: str) -> Iterator[native_row_reduction.RowKernelSpec]:
     for step in plan.steps:
         found = native_row_reduction.compilable_row_kernel(plan.graph, step.nodes)
         assert found is not None
-        yield found[0]
+        yield found.spec
 
 
 @contextmanager
