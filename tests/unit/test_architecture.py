@@ -233,9 +233,12 @@ def test_every_package_is_in_the_layer_table() -> None:
     assert {top_level_name(name) for name in MODULE_FILES} == set(LAYER_INDEX)
 
 
-def test_op_families_list_their_files() -> None:
-    """The docstring of a folder of op families names each of its files and folders."""
-    for init in (PACKAGE / "ops").glob("*/**/__init__.py"):
+def test_op_families_and_the_device_choice_list_their_files() -> None:
+    """The docstrings of the folders of op families and of the device choice name each
+    of their files and folders.
+    """
+    inits = (PACKAGE / "ops").glob("*/**/__init__.py")
+    for init in (*inits, *(PACKAGE / "select").rglob("__init__.py")):
         text = source_facts(init).docstring
         listed = re.findall(r"^([a-z]\w*(?:\.py|\.js|/)) ", text, re.MULTILINE)
         present = [
