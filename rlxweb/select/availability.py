@@ -32,7 +32,7 @@ NAMED_ONLY_PREFIX = "named only"
 class DeviceRow:
     """One device of the report: whether it is available, its engine, or why not.
 
-    is_named_only   it is used where somebody names it, and never by "auto"
+    named_only      it is used where somebody names it, and never by "auto"
     supports_graph  it can run the graph that was asked about; None without a graph
     recommended     it is the one the prediction picks for that graph
     """
