@@ -175,13 +175,17 @@ from rlxweb.errors import UsageError
 
 x = np.random.default_rng(1).standard_normal(2048)
 np.savez("x.npz", x=x, fs=256.0)
-peaks = rlx.welch_peaks(x, fs=256.0, nperseg=128, nfft=1024, k=3, device="cpu")
-assert not np.any(peaks.hz % 0.25) and np.any(peaks.hz % 2.0), peaks.hz
+for mode in ("bins", "peaks"):
+    options = {"fs": 256.0, "k": 8, "mode": mode, "device": "cpu"}
+    power = np.sort(rlx.welch_peaks(x, **options).power)[::-1]
+    peaks = rlx.welch_peaks(x, min_power=power[2], **options)
+    np.testing.assert_array_equal(np.sort(peaks.power[:3])[::-1], power[:3])
+    assert np.isnan(peaks.power[3:]).all(), peaks.power
 try:
-    rlx.welch_peaks(x, nperseg=128, nfft=64)
+    rlx.welch_peaks(x, min_power="much")
 except UsageError as error:
     print(error)
-command = "welch x.npz --nperseg 128 --nfft 1024 --k 3 --device cpu --json -"
+command = "welch x.npz --min-power 0.5 --k 3 --device cpu --json -"
 sys.argv[1:] = command.split()
 try:
     main()
@@ -190,11 +194,11 @@ except SystemExit as end:
 """
 
 
-def test_the_pages_diff_makes_an_option(tmp_path: Path) -> None:
+def test_the_pages_diffs_make_an_option(tmp_path: Path) -> None:
     """Python, the command line and the record of a run have what the page adds."""
     copy_package(tmp_path)
-    (diff,) = code_blocks("add-an-option", "diff")
-    apply_diff(tmp_path, diff)
+    for diff in code_blocks("add-an-option", "diff"):
+        apply_diff(tmp_path, diff)
     refusal, *record = run_copy(tmp_path, PROGRAM)
-    assert refusal == "welch_peaks: nfft is 64; must be at least nperseg, 128"
-    assert json.loads("".join(record))["settings"]["nfft"] == 1024
+    assert refusal == "welch_peaks: min_power is 'much'; it must be a number"
+    assert json.loads("".join(record))["settings"]["min_power"] == 0.5
