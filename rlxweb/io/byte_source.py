@@ -56,8 +56,8 @@ class RecordingSource:
     def check_limit(
         self, quantity: str, count: int, limit: int, hint: str = ""
     ) -> None:
-        """Raise RecordingError for a file that claims more of something than one of
-        `bounds` allows.
+        """Raise RecordingError for a file that claims more of something than a limit of
+        `file_limits` allows.
         """
         if count > limit:
             raise self.error(

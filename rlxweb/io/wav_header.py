@@ -70,7 +70,7 @@ def find_samples(source: ByteSource) -> tuple[WavFormat, int, int]:
     """Return the format, the offset of the first sample, and the number of complete
     frames.
 
-    Errors   RecordingError for a broken header; OtherCoding
+    Errors   RecordingError for a broken header; UnsupportedWavCoding
     """
     riff_kind, byte_order = _parse_riff_header(source)
     wav_format, long_size = None, None

@@ -1,8 +1,8 @@
 """Format-aware damage to EDF, WAV, NPY, NPZ and CSV files: header fields, counts,
 sizes, chunks and cells.
 
-One function per format, of the same form as those of `mutate`. A file that has lost its
-form already is damaged like any other.
+One function per format, of the same form as those of `mutate_bytes`. A file that has
+lost its form already is damaged like any other.
 """
 
 from __future__ import annotations

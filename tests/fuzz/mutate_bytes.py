@@ -2,7 +2,8 @@
 repeated, moved or joined.
 
 A mutation takes the bytes of a file and a source of chance and gives other bytes; the
-same chance gives the same. What knows a format is in `damage`.
+same chance gives the same. What knows a format is in `damage_builtin_formats` and
+`damage_library_formats`.
 """
 
 from __future__ import annotations
