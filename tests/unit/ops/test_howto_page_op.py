@@ -16,9 +16,9 @@ from rlxweb.smoke.random_elementwise_ops import unary_ops
 print(rlx.__file__)
 x = np.array([0.2, 0.5, 0.9], np.float32)
 g = rlx.Graph("new")
-g.set_outputs([g.logit(g.input("x", 3))])
+g.set_outputs([g.logit(g.input("x", 3), scale=2.0)])
 np.testing.assert_allclose(
-    rlx.Session("cpu").compile(g).run({"x": x})[0], np.log(x / (1 - x)), 1e-5, 1e-6
+    rlx.Session("cpu").compile(g).run({"x": x})[0], 2 * np.log(x / (1 - x)), 1e-5, 1e-6
 )
 slope = rlx.grad(lambda x: np.sum(rlx.nn.logit(x)))(x)
 np.testing.assert_allclose(slope, 1 / (x * (1 - x)), 1e-5)
@@ -79,4 +79,25 @@ def test_one_record_in_one_file_makes_an_op(tmp_path: Path) -> None:
     file.write_text(f"{file.read_text('utf-8')}\n\n{block}", "utf-8")
     package_file, summary = run_copy(tmp_path, PROGRAM)
     assert Path(package_file).is_relative_to(tmp_path)
-    assert summary == ("True elementwise The logarithm of the odds, log(x / (1 - x)).")
+    assert summary.startswith("True elementwise scale times the logarithm of the odds")
+
+
+METHOD_PROGRAM = """
+import numpy as np
+import rlxweb as rlx
+
+x = np.full((3, 4), 200, np.float16)  # of which a sum of squares exceeds f16
+g = rlx.Graph("squares")
+g.set_outputs([g.mean_square(g.input("x", x.shape, "f16"), 0)])
+(out,) = rlx.Session("cpu").compile(g).run({"x": x})
+print(out.dtype, out.tolist())
+"""
+
+
+def test_a_function_of_a_graph_makes_a_method(tmp_path: Path) -> None:
+    """The method is a graph's, and has the range of f32 within."""
+    copy_package(tmp_path)
+    (block,) = (t for t in code_blocks("add-an-op", "python") if "mean_square" in t)
+    file = tmp_path / "rlxweb" / "ops" / "reduce" / "methods.py"
+    file.write_text(f"{file.read_text('utf-8')}\n\n{block}", "utf-8")
+    assert run_copy(tmp_path, METHOD_PROGRAM) == [f"float16 {[40_000.0] * 4}"]
