@@ -11,18 +11,18 @@ from __future__ import annotations
 
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from rlxweb.core.errors import RlxError
+from rlxweb.core.errors import GraphError, RlxError
 from rlxweb.ir.attribute import REQUIRED, Attr, AttrKind
 from rlxweb.ir.builder_call_trace import traced_method
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Op, registry
 from rlxweb.ir.shape_arithmetic import Shape
-from rlxweb.ir.tensor import Tensor, op_context
+from rlxweb.ir.tensor import Tensor, not_a_tensor, op_context
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -165,26 +165,28 @@ nearly all its values have.
 
 
 def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a graph whose numbers, flags, texts and axes are checked by
-    their annotations, as attributes of ops are, and whose errors name it.
+    """Return a function of a graph whose errors name it, and whose arguments are
+    checked by their annotations: tensors, and what would be attributes of an op.
 
-    Errors   AttributeRefused.
+    Errors   AttributeRefused, GraphError.
     """
-    checks: dict[str, tuple[Attr, type]] = {}
+    checks: dict[str, tuple[Callable[[Any], Any], type]] = {}
     names = list(signature(function).parameters)
     for parameter in signature(function).parameters.values():
-        annotation, _, none = str(parameter.annotation).partition(" | ")
-        if annotation in _ATTR_KINDS and none in ("", "None"):
+        annotation = str(parameter.annotation).removesuffix(" | None")
+        is_nullable = annotation != str(parameter.annotation)
+        if annotation in _ATTR_KINDS:
             kind, usual_type = _ATTR_KINDS[annotation]
-            attr = Attr(parameter.name, kind, is_nullable=none == "None")
-            checks[parameter.name] = (attr, usual_type)
+            attr = Attr(parameter.name, kind, is_nullable=is_nullable)
+            checks[parameter.name] = (attr.check, usual_type)
+        elif annotation == "Tensor":
+            checks[parameter.name] = (partial(_check_tensor, is_nullable), Tensor)
     by_position = [checks.get(parameter_name) for parameter_name in names]
 
-    def check(value: Any, entry: tuple[Attr, type] | None) -> Any:
+    def check(value: Any, entry: tuple[Callable[[Any], Any], type] | None) -> Any:
         if entry is None or type(value) is entry[1]:
             return value
-        attr, _ = entry
-        canonical = attr.check(value)
+        canonical = entry[0](value)
         # Axes may come from an iterator, which the check has used up.
         return canonical if isinstance(value, Iterator) else value
 
@@ -201,6 +203,12 @@ def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             raise
 
     return checked
+
+
+def _check_tensor(is_nullable: bool, value: Any) -> None:
+    """Check that an operand is a tensor. Errors  GraphError."""
+    if not isinstance(value, Tensor) and not (is_nullable and value is None):
+        raise GraphError("", *not_a_tensor(value))
 
 
 def _name_method(error: RlxError, name: str, operands: tuple[Any, ...]) -> None:

@@ -260,6 +260,15 @@ def as_tensor_tuple(tensors: object, context: str, usage: str) -> tuple[Any, ...
     )
 
 
+def not_a_tensor(value: object) -> tuple[str, str, str]:
+    """Return problem, rule and hint where a tensor was expected."""
+    return (
+        f"got {describe_type(value)}",
+        "expected a tensor",
+        "create one with graph.input, graph.param or graph.constant",
+    )
+
+
 @contextmanager
 def op_context(operation: str, x: object, *others: object) -> Iterator[None]:
     """Context manager for adding an op to x: checks that all operands are tensors, and
@@ -269,12 +278,7 @@ def op_context(operation: str, x: object, *others: object) -> Iterator[None]:
     """
     for operand in (x, *others):
         if not isinstance(operand, Tensor):
-            raise GraphError(
-                operation,
-                f"got {describe_type(operand)}",
-                "expected a tensor",
-                "create one with graph.input, graph.param or graph.constant",
-            )
+            raise GraphError(operation, *not_a_tensor(operand))
     with error_context(f"{operation} of {x!r}"):
         yield
 

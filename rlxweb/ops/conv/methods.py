@@ -19,7 +19,7 @@ from rlxweb.ir.shape_arithmetic import (
     format_shape,
     short_repr,
 )
-from rlxweb.ir.tensor import Tensor, op_context
+from rlxweb.ir.tensor import Tensor
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -156,15 +156,14 @@ def deform_conv2d(
 
     The groups follow from the shapes. Errors  ShapeError, AttributeRefused.
     """
-    with op_context("deform_conv2d", x, offset, weight):
-        if {x.rank, offset.rank, weight.rank} != {4}:
-            raise bad_shape(
-                f"the ranks of x, offset and weight are {x.rank}, {offset.rank} "
-                f"and {weight.rank}",
-                "x, offset and weight must have rank 4",
-            )
-        offsets_per_group = 2 * weight.shape[2] * weight.shape[3]
-        pads = as_pair(padding)
+    if {x.rank, offset.rank, weight.rank} != {4}:
+        raise bad_shape(
+            f"the ranks of x, offset and weight are {x.rank}, {offset.rank} "
+            f"and {weight.rank}",
+            "x, offset and weight must have rank 4",
+        )
+    offsets_per_group = 2 * weight.shape[2] * weight.shape[3]
+    pads = as_pair(padding)
     inputs = (x, weight, offset) if mask is None else (x, weight, offset, mask)
     convolved = g.apply(
         "deform_conv",

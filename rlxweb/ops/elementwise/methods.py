@@ -13,7 +13,7 @@ import numpy as np
 from rlxweb.core.array_coercion import as_array
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.op_methods import graph_method
-from rlxweb.ir.tensor import Operand, Tensor, TensorLike, op_context
+from rlxweb.ir.tensor import Operand, Tensor, TensorLike
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -45,10 +45,9 @@ def clip(
     Errors   GraphError where x is no tensor, DTypeError for a bound of another
     type.
     """
-    with op_context("clip", x):
-        if min is not None:
-            x = _add_binary(g, "maximum", x, min)
-        return x if max is None else _add_binary(g, "minimum", x, max)
+    if min is not None:
+        x = _add_binary(g, "maximum", x, min)
+    return x if max is None else _add_binary(g, "minimum", x, max)
 
 
 graph_method("clamp")(clip)
@@ -57,10 +56,9 @@ graph_method("clamp")(clip)
 @graph_method
 def relu6(g: Graph, x: Tensor) -> Tensor:
     """Return values clipped to 0 and 6, with slope 0 at both ends."""
-    with op_context("relu6", x):
-        _, six = g._pair(x, 6)
-        is_above = g.apply("ge", x, six)
-        return g.apply("where", is_above, six, g.apply("relu", x))
+    _, six = g._pair(x, 6)
+    is_above = g.apply("ge", x, six)
+    return g.apply("where", is_above, six, g.apply("relu", x))
 
 
 @graph_method

@@ -28,8 +28,7 @@ def gather_elements(g: Graph, x: Tensor, indices: Tensor, axis: int = 0) -> Tens
     first elements are used. Negative indices count from the end.
     Errors   IndexRefused when it is run; ShapeError, DTypeError.
     """
-    with op_context("gather_elements", x, indices):
-        gather_axis = normalize_axis(axis, x.rank)
+    gather_axis = normalize_axis(axis, x.rank)
     for a, size in enumerate(indices.shape[: x.rank]):
         if a != gather_axis and size < x.shape[a]:
             x = g.apply("narrow", x, axis=a, start=0, length=size)
@@ -41,16 +40,13 @@ def take_along_axis(g: Graph, x: Tensor, indices: Tensor, axis: int = -1) -> Ten
     """Gather elements as `gather_elements` with broadcast other axes, as
     numpy.take_along_axis.
     """
-    with op_context("take_along_axis", x, indices):
-        gather_axis = normalize_axis(axis, x.rank)
-        if indices.rank != x.rank:
-            raise bad_shape(
-                f"the indices have rank {indices.rank}, x has rank {x.rank}",
-                "indices and x must have the same rank",
-            )
-        broadcast_shape = tuple(
-            1 if a == gather_axis else d for a, d in enumerate(x.shape)
+    gather_axis = normalize_axis(axis, x.rank)
+    if indices.rank != x.rank:
+        raise bad_shape(
+            f"the indices have rank {indices.rank}, x has rank {x.rank}",
+            "indices and x must have the same rank",
         )
+    broadcast_shape = tuple(1 if a == gather_axis else d for a, d in enumerate(x.shape))
     indices = g.apply("expand", indices, shape=broadcast_shape)
     broadcast_shape = tuple(
         1 if a == gather_axis else d for a, d in enumerate(indices.shape)
@@ -85,8 +81,7 @@ def scatter_elements(
     The other axes of the indices may be shorter than those of `x`.
     Errors   IndexRefused when it is run; ShapeError, DTypeError.
     """
-    with op_context("scatter_elements", x, indices, values):
-        scatter_axis = normalize_axis(axis, x.rank)
+    scatter_axis = normalize_axis(axis, x.rank)
     shorter_axes = [
         (a, n)
         for a, n in enumerate(indices.shape[: x.rank])

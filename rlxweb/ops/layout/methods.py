@@ -27,7 +27,7 @@ from rlxweb.ir.shape_arithmetic import (
     short_repr,
     solve_expand,
 )
-from rlxweb.ir.tensor import Axes, Tensor, as_tensor_tuple, op_context
+from rlxweb.ir.tensor import Axes, Tensor, as_tensor_tuple
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -52,25 +52,19 @@ def add_slice(
     slice begins or ends at. A view, backwards too.
     Errors   ShapeError, AttributeRefused.
     """
-    with op_context("slice", x):
-        start_bounds, stop_bounds = _parse_bounds(starts), _parse_bounds(stops)
-        step_sizes = (
-            (1,) * len(start_bounds) if steps is None else as_integers(steps, "a step")
+    start_bounds, stop_bounds = _parse_bounds(starts), _parse_bounds(stops)
+    step_sizes = (
+        (1,) * len(start_bounds) if steps is None else as_integers(steps, "a step")
+    )
+    sliced_axes = (
+        range(len(start_bounds)) if axes is None else as_integers(axes, "an axis")
+    )
+    if not len(start_bounds) == len(stop_bounds) == len(step_sizes) == len(sliced_axes):
+        raise bad_shape(
+            f"got {len(start_bounds)} starts, {len(stop_bounds)} stops, "
+            f"{len(step_sizes)} steps and {len(sliced_axes)} axes",
+            "expected one start, one stop and one step per axis",
         )
-        sliced_axes = (
-            range(len(start_bounds)) if axes is None else as_integers(axes, "an axis")
-        )
-        if (
-            not len(start_bounds)
-            == len(stop_bounds)
-            == len(step_sizes)
-            == len(sliced_axes)
-        ):
-            raise bad_shape(
-                f"got {len(start_bounds)} starts, {len(stop_bounds)} stops, "
-                f"{len(step_sizes)} steps and {len(sliced_axes)} axes",
-                "expected one start, one stop and one step per axis",
-            )
     default_bounds = [
         (_BEYOND_ANY_AXIS, -_BEYOND_ANY_AXIS) if step < 0 else (0, _BEYOND_ANY_AXIS)
         for step in step_sizes
@@ -94,10 +88,9 @@ def add_slice(
 @graph_method
 def flip(g: Graph, x: Tensor, axes: Axes | None = None) -> Tensor:
     """Reverse the order of elements along axes, along all of them for None; a view."""
-    with op_context("flip", x):
-        flipped_axes = (
-            tuple(range(x.rank)) if axes is None else as_integers(axes, "an axis")
-        )
+    flipped_axes = (
+        tuple(range(x.rank)) if axes is None else as_integers(axes, "an axis")
+    )
     bounds = (None,) * len(flipped_axes)
     return (
         g.slice(x, bounds, bounds, flipped_axes, (-1,) * len(flipped_axes))
@@ -124,16 +117,15 @@ def windows(
     [..., n, ...] → [..., places, ..., *sizes]: the axes become the windows' places,
     and their elements the new last axes. Errors  ShapeError, AttributeRefused.
     """
-    with op_context("windows", x):
-        window_sizes = as_integers(sizes, "a size")
-        rank = len(window_sizes)
-        window_steps, window_dilations = (
-            values * rank if len(values) == 1 else values
-            for values in (
-                as_integers(steps, "a step"),
-                as_integers(dilations, "a dilation"),
-            )
+    window_sizes = as_integers(sizes, "a size")
+    rank = len(window_sizes)
+    window_steps, window_dilations = (
+        values * rank if len(values) == 1 else values
+        for values in (
+            as_integers(steps, "a step"),
+            as_integers(dilations, "a dilation"),
         )
+    )
     return g.apply(
         "windows",
         x,
@@ -150,15 +142,14 @@ def broadcast_to(g: Graph, x: Tensor, shape: Sequence[int]) -> Tensor:
 
     `expand` broadcasts both ways, so that a 1 in its shape leaves an axis alone.
     """
-    with op_context("broadcast_to", x):
-        target = as_integers(shape, "a dimension")
-        if solve_expand(x.shape, target) != target:
-            raise bad_shape(
-                f"cannot broadcast {format_shape(x.shape)} to {format_shape(target)}",
-                "aligned from the right, each dimension of the array must be 1 or "
-                "equal to the dimension of the target shape",
-                "use `expand`, which keeps dimensions where the target shape has 1",
-            )
+    target = as_integers(shape, "a dimension")
+    if solve_expand(x.shape, target) != target:
+        raise bad_shape(
+            f"cannot broadcast {format_shape(x.shape)} to {format_shape(target)}",
+            "aligned from the right, each dimension of the array must be 1 or "
+            "equal to the dimension of the target shape",
+            "use `expand`, which keeps dimensions where the target shape has 1",
+        )
     return g.apply("expand", x, shape=target)
 
 
@@ -168,21 +159,19 @@ def squeeze(g: Graph, x: Tensor, axes: Axes | None = None) -> Tensor:
 
     Errors   ShapeError for an axis of another size.
     """
-    with op_context("squeeze", x):
-        unit_axes = tuple(a for a, d in enumerate(x.shape) if d == 1)
-        removed_axes = (
-            unit_axes
-            if axes is None
-            else normalize_axes(as_integers(axes, "an axis"), x.rank)
-        )
-        for axis in removed_axes:
-            if x.shape[axis] != 1:
-                raise bad_shape(
-                    f"axis {axis} of {format_shape(x.shape)} has {x.shape[axis]} "
-                    f"elements",
-                    "a squeezed axis must have 1 element",
-                    "select one element instead: x[..., 0]",
-                )
+    unit_axes = tuple(a for a, d in enumerate(x.shape) if d == 1)
+    removed_axes = (
+        unit_axes
+        if axes is None
+        else normalize_axes(as_integers(axes, "an axis"), x.rank)
+    )
+    for axis in removed_axes:
+        if x.shape[axis] != 1:
+            raise bad_shape(
+                f"axis {axis} of {format_shape(x.shape)} has {x.shape[axis]} elements",
+                "a squeezed axis must have 1 element",
+                "select one element instead: x[..., 0]",
+            )
     remaining_shape = tuple(d for a, d in enumerate(x.shape) if a not in removed_axes)
     return g.apply("reshape", x, shape=remaining_shape)
 
@@ -193,10 +182,9 @@ def unsqueeze(g: Graph, x: Tensor, axes: Axes) -> Tensor:
 
     Errors   ShapeError.
     """
-    with op_context("unsqueeze", x):
-        positions = as_integers(axes, "an axis")
-        rank = x.rank + len(positions)
-        new_axes = normalize_axes(positions, rank)
+    positions = as_integers(axes, "an axis")
+    rank = x.rank + len(positions)
+    new_axes = normalize_axes(positions, rank)
     rest = iter(x.shape)
     shape = tuple(1 if a in new_axes else next(rest) for a in range(rank))
     return g.apply("reshape", x, shape=shape)
@@ -208,15 +196,14 @@ graph_method("expand_dims")(unsqueeze)
 @graph_method
 def flatten(g: Graph, x: Tensor, start_axis: int = 0, end_axis: int = -1) -> Tensor:
     """Merge the axes from `start_axis` to `end_axis` into one, as PyTorch's; a view."""
-    with op_context("flatten", x):
-        if not x.rank:
-            return g.apply("reshape", x, shape=(1,))
-        first, last = (normalize_axis(a, x.rank) for a in (start_axis, end_axis))
-        if first > last:
-            raise bad_shape(
-                f"start_axis {first} comes after end_axis {last}",
-                "start_axis must be <= end_axis",
-            )
+    if not x.rank:
+        return g.apply("reshape", x, shape=(1,))
+    first, last = (normalize_axis(a, x.rank) for a in (start_axis, end_axis))
+    if first > last:
+        raise bad_shape(
+            f"start_axis {first} comes after end_axis {last}",
+            "start_axis must be <= end_axis",
+        )
     count = numel(x.shape[first : last + 1])
     shape = (*x.shape[:first], count, *x.shape[last + 1 :])
     return g.apply("reshape", x, shape=shape)
@@ -225,15 +212,14 @@ def flatten(g: Graph, x: Tensor, start_axis: int = 0, end_axis: int = -1) -> Ten
 @graph_method
 def moveaxis(g: Graph, x: Tensor, source: Axes, destination: Axes) -> Tensor:
     """Move axes to other positions, the rest in their order, as NumPy's; a view."""
-    with op_context("moveaxis", x):
-        source_axes = normalize_axes(as_integers(source, "an axis"), x.rank)
-        target_axes = normalize_axes(as_integers(destination, "an axis"), x.rank)
-        if len(source_axes) != len(target_axes):
-            raise bad_shape(
-                f"got {len(source_axes)} source axes and {len(target_axes)} "
-                f"destination axes",
-                "expected one destination axis per source axis",
-            )
+    source_axes = normalize_axes(as_integers(source, "an axis"), x.rank)
+    target_axes = normalize_axes(as_integers(destination, "an axis"), x.rank)
+    if len(source_axes) != len(target_axes):
+        raise bad_shape(
+            f"got {len(source_axes)} source axes and {len(target_axes)} "
+            f"destination axes",
+            "expected one destination axis per source axis",
+        )
     source_of = dict(zip(target_axes, source_axes, strict=True))
     rest = iter(a for a in range(x.rank) if a not in source_axes)
     perm = tuple(source_of[a] if a in source_of else next(rest) for a in range(x.rank))
@@ -243,8 +229,7 @@ def moveaxis(g: Graph, x: Tensor, source: Axes, destination: Axes) -> Tensor:
 @graph_method
 def swapaxes(g: Graph, x: Tensor, first: int, second: int) -> Tensor:
     """Exchange two axes, as NumPy's; a view."""
-    with op_context("swapaxes", x):
-        a, b = (normalize_axis(axis, x.rank) for axis in (first, second))
+    a, b = (normalize_axis(axis, x.rank) for axis in (first, second))
     perm = list(range(x.rank))
     perm[a], perm[b] = b, a
     return g.apply("transpose", x, perm=perm)
@@ -259,9 +244,8 @@ def split(g: Graph, x: Tensor, parts: Axes, axis: int = 0) -> list[Tensor]:
 
     Errors   ShapeError when they are not the whole axis.
     """
-    with op_context("split", x):
-        axis = normalize_axis(axis, x.rank)
-        sizes = _split_sizes(x.shape[axis], parts)
+    axis = normalize_axis(axis, x.rank)
+    sizes = _split_sizes(x.shape[axis], parts)
     starts = accumulate(sizes, initial=0)
     return [
         g.apply("narrow", x, axis=axis, start=start, length=size)
@@ -295,8 +279,7 @@ def take(g: Graph, x: Tensor, indices: Any, axis: int | None = None) -> Tensor:
     """
     if axis is None:
         x, axis = g.apply("reshape", x, shape=(-1,)), 0
-    with op_context("take", x):
-        return take_indices(x, indices, normalize_axis(axis, x.rank))
+    return take_indices(x, indices, normalize_axis(axis, x.rank))
 
 
 @graph_method

@@ -17,7 +17,7 @@ from rlxweb.ir.shape_arithmetic import (
     normalize_axes,
     short_repr,
 )
-from rlxweb.ir.tensor import Axes, Tensor, op_context
+from rlxweb.ir.tensor import Axes, Tensor
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -41,8 +41,7 @@ def pad(
 
     Errors   ShapeError, AttributeRefused; DTypeError for a value the type has not.
     """
-    with op_context("pad", x):
-        pairs = _pad_pairs(pad_width, x.rank)
+    pairs = _pad_pairs(pad_width, x.rank)
     padded_axes = [
         (axis, front, back)
         for axis, (front, back) in enumerate(pairs)
@@ -65,15 +64,14 @@ def center_crop_pad(
     Where what is added or taken is odd the larger half is at the end, as ONNX has
     it. axes  None: all. Errors  ShapeError.
     """
-    with op_context("center_crop_pad", x):
-        sizes = as_integers(shape, "a size")
-        requested_axes = range(x.rank) if axes is None else as_integers(axes, "an axis")
-        resized_axes = normalize_axes(tuple(requested_axes), x.rank)
-        if len(resized_axes) != len(sizes) or any(size < 0 for size in sizes):
-            raise bad_shape(
-                f"got sizes {format_shape(sizes)} for {len(resized_axes)} axes",
-                "expected one size >= 0 per axis",
-            )
+    sizes = as_integers(shape, "a size")
+    requested_axes = range(x.rank) if axes is None else as_integers(axes, "an axis")
+    resized_axes = normalize_axes(tuple(requested_axes), x.rank)
+    if len(resized_axes) != len(sizes) or any(size < 0 for size in sizes):
+        raise bad_shape(
+            f"got sizes {format_shape(sizes)} for {len(resized_axes)} axes",
+            "expected one size >= 0 per axis",
+        )
     before, after = [], []
     for axis, size in zip(resized_axes, sizes, strict=True):
         growth = size - x.shape[axis]
@@ -86,8 +84,7 @@ def center_crop_pad(
 @graph_method
 def tile(g: Graph, x: Tensor, repeats: Axes) -> Tensor:
     """Repeat `x` as a whole along its axes, as numpy.tile. Errors  ShapeError."""
-    with op_context("tile", x):
-        counts = as_integers(repeats, "a count")
+    counts = as_integers(repeats, "a count")
     rank = max(x.rank, len(counts))
     if rank > x.rank:
         x = g.apply("reshape", x, shape=(*(1,) * (rank - x.rank), *x.shape))
@@ -105,8 +102,7 @@ def repeat(g: Graph, x: Tensor, repeats: Axes, axis: int | None = None) -> Tenso
     """
     if axis is None:
         x, axis = g.apply("reshape", x, shape=(-1,)), 0
-    with op_context("repeat", x):
-        counts = as_integers(repeats, "a count")
+    counts = as_integers(repeats, "a count")
     return g.apply("repeat", x, repeats=counts, axis=axis)
 
 
@@ -116,18 +112,17 @@ def roll(g: Graph, x: Tensor, shift: Axes, axis: Axes | None = None) -> Tensor:
 
     axis     None: along the elements in their order. Errors  ShapeError.
     """
-    with op_context("roll", x):
-        shifts = as_integers(shift, "a shift")
-        axes = (0,) if axis is None else as_integers(axis, "an axis")
-        if len(shifts) == 1:
-            shifts *= len(axes)
-        elif len(axes) == 1:  # NumPy adds up what is said of one axis
-            shifts = (sum(shifts),)
-        if len(shifts) != len(axes):
-            raise bad_shape(
-                f"got {len(shifts)} shifts for {len(axes)} axes",
-                "expected one shift per axis",
-            )
+    shifts = as_integers(shift, "a shift")
+    axes = (0,) if axis is None else as_integers(axis, "an axis")
+    if len(shifts) == 1:
+        shifts *= len(axes)
+    elif len(axes) == 1:  # NumPy adds up what is said of one axis
+        shifts = (sum(shifts),)
+    if len(shifts) != len(axes):
+        raise bad_shape(
+            f"got {len(shifts)} shifts for {len(axes)} axes",
+            "expected one shift per axis",
+        )
     if axis is not None:
         return g.apply("roll", x, shifts=shifts, axes=axes)
     flat = g.apply("reshape", x, shape=(-1,))
@@ -142,8 +137,7 @@ def dilate(
     """Insert `step` - 1 times `value` between neighbours along some axes, the last
     ones when `axes` is None. Errors  ShapeError, AttributeRefused.
     """
-    with op_context("dilate", x):
-        factors = as_integers(steps, "a step")
+    factors = as_integers(steps, "a step")
     dilated_axes = tuple(range(-len(factors), 0)) if axes is None else axes
     return g.apply("dilate", x, axes=dilated_axes, steps=factors, value=value)
 
@@ -155,13 +149,12 @@ def space_to_depth(g: Graph, x: Tensor, blocksize: int) -> Tensor:
 
     Errors   ShapeError unless both sides are multiples of the block.
     """
-    with op_context("space_to_depth", x):
-        n, c, h, w = _image_shape(x, blocksize)
-        if h % blocksize or w % blocksize:
-            raise bad_shape(
-                f"the images are {h} by {w} pixels, blocksize is {blocksize}",
-                "height and width must be multiples of blocksize",
-            )
+    n, c, h, w = _image_shape(x, blocksize)
+    if h % blocksize or w % blocksize:
+        raise bad_shape(
+            f"the images are {h} by {w} pixels, blocksize is {blocksize}",
+            "height and width must be multiples of blocksize",
+        )
     b = blocksize
     blocks = g.apply("reshape", x, shape=(n, c, h // b, b, w // b, b))
     transposed = g.apply("transpose", blocks, perm=(0, 3, 5, 1, 2, 4))
@@ -178,14 +171,13 @@ def depth_to_space(g: Graph, x: Tensor, blocksize: int, mode: str = "DCR") -> Te
 
     Errors   ShapeError.
     """
-    with op_context("depth_to_space", x):
-        n, c, h, w = _image_shape(x, blocksize)
-        if c % (blocksize * blocksize) or mode not in ("DCR", "CRD"):
-            raise bad_shape(
-                f"got {c} channels, blocksize {blocksize} and mode {mode!r}",
-                f"the number of channels must be a multiple of blocksize² = "
-                f"{blocksize * blocksize}, and mode must be DCR or CRD",
-            )
+    n, c, h, w = _image_shape(x, blocksize)
+    if c % (blocksize * blocksize) or mode not in ("DCR", "CRD"):
+        raise bad_shape(
+            f"got {c} channels, blocksize {blocksize} and mode {mode!r}",
+            f"the number of channels must be a multiple of blocksize² = "
+            f"{blocksize * blocksize}, and mode must be DCR or CRD",
+        )
     b, channels_out = blocksize, c // (blocksize * blocksize)
     split_shape = (
         (n, b, b, channels_out, h, w)

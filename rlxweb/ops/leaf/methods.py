@@ -64,8 +64,7 @@ def full_like(
     g: Graph, x: Tensor, value: Any, dtype: DTypeLike | None = None
 ) -> Tensor:
     """Return one number in the shape of x, and in its dtype unless another is named."""
-    with op_context("full_like", x):
-        return g.full(x.shape, value, x.dtype if dtype is None else dtype)
+    return g.full(x.shape, value, x.dtype if dtype is None else dtype)
 
 
 @graph_method
@@ -222,23 +221,20 @@ def one_hot(
     A negative index counts from the end; of one outside no place is named, as in
     ONNX. Errors  DTypeError unless the indices are integers; ShapeError.
     """
-    with op_context("one_hot", indices):
-        depth = as_integer(num_classes, "num_classes")
-        if not indices.dtype.is_integer or depth < 0:
-            raise bad_shape(
-                f"num_classes={depth} with {indices.dtype} indices",
-                "num_classes must be >= 0 and the indices must be integers",
-            )
-        new_axis = normalize_axis(axis, indices.rank + 1)
-        shape = (*indices.shape[:new_axis], 1, *indices.shape[new_axis:])
-        positions = indices.reshape(shape)
-        if not indices.dtype.is_unsigned:
-            positions = g.where(positions < 0, positions + depth, positions)
-        classes = g.arange(depth, dtype=indices.dtype)
-        is_hit = positions.eq(
-            classes.reshape((depth, *(1,) * (indices.rank - new_axis)))
+    depth = as_integer(num_classes, "num_classes")
+    if not indices.dtype.is_integer or depth < 0:
+        raise bad_shape(
+            f"num_classes={depth} with {indices.dtype} indices",
+            "num_classes must be >= 0 and the indices must be integers",
         )
-        on_tensor, off_tensor = (_as_scalar(g, v, dtype) for v in (on_value, off_value))
+    new_axis = normalize_axis(axis, indices.rank + 1)
+    shape = (*indices.shape[:new_axis], 1, *indices.shape[new_axis:])
+    positions = indices.reshape(shape)
+    if not indices.dtype.is_unsigned:
+        positions = g.where(positions < 0, positions + depth, positions)
+    classes = g.arange(depth, dtype=indices.dtype)
+    is_hit = positions.eq(classes.reshape((depth, *(1,) * (indices.rank - new_axis))))
+    on_tensor, off_tensor = (_as_scalar(g, v, dtype) for v in (on_value, off_value))
     return g.where(is_hit, on_tensor, off_tensor)
 
 

@@ -41,14 +41,13 @@ def matmul(g: Graph, x: TensorLike, y: TensorLike) -> Tensor:
     x, y = g._pair(x, y)
     if not x.rank or not y.rank or (x.rank > 1 and y.rank > 1):
         return g.apply("matmul", x, y)
-    with op_context("matmul", x, y):
-        is_row, is_column = x.rank == 1, y.rank == 1
-        left = x.reshape((1, *x.shape)) if is_row else x
-        right = y.reshape((*y.shape, 1)) if is_column else y
-        product = g.apply("matmul", left, right)
-        shape = product.shape[:-2]
-        shape += () if is_row else product.shape[-2:-1]
-        return product.reshape(shape if is_column else (*shape, product.shape[-1]))
+    is_row, is_column = x.rank == 1, y.rank == 1
+    left = x.reshape((1, *x.shape)) if is_row else x
+    right = y.reshape((*y.shape, 1)) if is_column else y
+    product = g.apply("matmul", left, right)
+    shape = product.shape[:-2]
+    shape += () if is_row else product.shape[-2:-1]
+    return product.reshape(shape if is_column else (*shape, product.shape[-1]))
 
 
 @graph_method("einsum")
@@ -83,9 +82,8 @@ def diagonal(
     """Return the elements at [i, i + offset] of two axes as the last axis: a view
     of a dense tensor, as numpy.diagonal. Errors  ShapeError.
     """
-    with op_context("diagonal", x):
-        first, second = normalize_axes((axis1, axis2), x.rank)
-        shift = as_integer(offset, "an offset")
+    first, second = normalize_axes((axis1, axis2), x.rank)
+    shift = as_integer(offset, "an offset")
     other_axes = tuple(a for a in range(x.rank) if a not in (first, second))
     m, n = x.shape[first], x.shape[second]
     count = max(0, min(m, n - shift) if shift >= 0 else min(m + shift, n))
@@ -163,23 +161,22 @@ def tensordot(g: Graph, x: TensorLike, y: TensorLike, axes: Any = 2) -> Tensor:
     Errors   ShapeError, DTypeError.
     """
     x, y = g._pair(x, y)
-    with op_context("tensordot", x, y):
-        x_axes, y_axes = _paired_axes(axes, x.rank, y.rank)
-        letters = iter(string.ascii_letters)
-        x_labels = [next(letters) for _ in range(x.rank)]
-        y_labels = [next(letters) for _ in range(y.rank)]
-        for a, b in zip(x_axes, y_axes, strict=True):
-            if x.shape[a] != y.shape[b]:
-                raise bad_shape(
-                    f"axis {a} of {format_shape(x.shape)} is paired with axis {b} "
-                    f"of {format_shape(y.shape)}",
-                    "paired axes must have the same size",
-                )
-            y_labels[b] = x_labels[a]
-        out_labels = [n for a, n in enumerate(x_labels) if a not in x_axes]
-        out_labels += [n for b, n in enumerate(y_labels) if b not in y_axes]
-        subscripts = f"{''.join(x_labels)},{''.join(y_labels)}->{''.join(out_labels)}"
-        return einsum(g, subscripts, (x, y))
+    x_axes, y_axes = _paired_axes(axes, x.rank, y.rank)
+    letters = iter(string.ascii_letters)
+    x_labels = [next(letters) for _ in range(x.rank)]
+    y_labels = [next(letters) for _ in range(y.rank)]
+    for a, b in zip(x_axes, y_axes, strict=True):
+        if x.shape[a] != y.shape[b]:
+            raise bad_shape(
+                f"axis {a} of {format_shape(x.shape)} is paired with axis {b} "
+                f"of {format_shape(y.shape)}",
+                "paired axes must have the same size",
+            )
+        y_labels[b] = x_labels[a]
+    out_labels = [n for a, n in enumerate(x_labels) if a not in x_axes]
+    out_labels += [n for b, n in enumerate(y_labels) if b not in y_axes]
+    subscripts = f"{''.join(x_labels)},{''.join(y_labels)}->{''.join(out_labels)}"
+    return einsum(g, subscripts, (x, y))
 
 
 @graph_method

@@ -88,11 +88,8 @@ def dequantize_linear(
     Errors   ShapeError, DTypeError, AttributeRefused
     Source   ONNX, DequantizeLinear
     """
-    with op_context("dequantize_linear", x):
-        scale_tensor = _scale_tensor(g, scale, DType.F32)
-        zero_point_tensor = _zero_point_tensor(
-            g, zero_point, scale_tensor.shape, x.dtype
-        )
+    scale_tensor = _scale_tensor(g, scale, DType.F32)
+    zero_point_tensor = _zero_point_tensor(g, zero_point, scale_tensor.shape, x.dtype)
     return g.apply(
         "dequantize_linear",
         x,
@@ -112,17 +109,16 @@ def dynamic_quantize_linear(g: Graph, x: Tensor) -> tuple[Tensor, Tensor, Tensor
     Errors   DTypeError
     Source   ONNX, DynamicQuantizeLinear
     """
-    with op_context("dynamic_quantize_linear", x):
-        maximum = _extreme_with_zero(g, "max", "maximum", x)
-        minimum = _extreme_with_zero(g, "min", "minimum", x)
-        value_range = g.apply("sub", maximum, minimum)
-        is_empty_range = g.apply("eq", value_range, g.operand(0.0, x.dtype))
-        scale = g.apply("div", value_range, g.operand(255.0, x.dtype))
-        unit = g.operand(1.0, x.dtype)
-        scale = g.apply("where", is_empty_range, unit, scale)
-        negated_minimum = g.apply("neg", minimum)
-        zero_u8 = g.operand(0, DType.U8)
-        zero_point = g.quantize_linear(negated_minimum, scale, zero_u8)
+    maximum = _extreme_with_zero(g, "max", "maximum", x)
+    minimum = _extreme_with_zero(g, "min", "minimum", x)
+    value_range = g.apply("sub", maximum, minimum)
+    is_empty_range = g.apply("eq", value_range, g.operand(0.0, x.dtype))
+    scale = g.apply("div", value_range, g.operand(255.0, x.dtype))
+    unit = g.operand(1.0, x.dtype)
+    scale = g.apply("where", is_empty_range, unit, scale)
+    negated_minimum = g.apply("neg", minimum)
+    zero_u8 = g.operand(0, DType.U8)
+    zero_point = g.quantize_linear(negated_minimum, scale, zero_u8)
     return g.quantize_linear(x, scale, zero_point), scale, zero_point
 
 
@@ -152,11 +148,10 @@ def matmul_integer(
     Errors   ShapeError, DTypeError for other than integers of up to 32 bits
     Source   ONNX, MatMulInteger; sums beyond 32 bits wrap
     """
-    with op_context("matmul_integer", x, y):
-        x_zero = _zero_point_tensor(g, x_zero_point, (), x.dtype)
-        y_zero = _zero_point_tensor(g, y_zero_point, (), y.dtype)
-        x_zero = _append_axes(g, x_zero, 1)
-        largest = _largest_product((x, x_zero), (y, y_zero))
+    x_zero = _zero_point_tensor(g, x_zero_point, (), x.dtype)
+    y_zero = _zero_point_tensor(g, y_zero_point, (), y.dtype)
+    x_zero = _append_axes(g, x_zero, 1)
+    largest = _largest_product((x, x_zero), (y, y_zero))
     return g.apply("matmul_integer", x, y, x_zero, y_zero, largest=largest)
 
 
@@ -179,11 +174,10 @@ def conv_integer(
     Errors   ShapeError, DTypeError, AttributeRefused
     Source   ONNX, ConvInteger: what is padded is x_zero_point
     """
-    with op_context("conv_integer", x, weight):
-        x_zero = _zero_point_tensor(g, x_zero_point, (), x.dtype)
-        w_zero = _zero_point_tensor(g, w_zero_point, (), weight.dtype)
-        w_zero = _append_axes(g, w_zero, weight.rank - 1)
-        largest = _largest_product((x, x_zero), (weight, w_zero))
+    x_zero = _zero_point_tensor(g, x_zero_point, (), x.dtype)
+    w_zero = _zero_point_tensor(g, w_zero_point, (), weight.dtype)
+    w_zero = _append_axes(g, w_zero, weight.rank - 1)
+    largest = _largest_product((x, x_zero), (weight, w_zero))
     return g.apply(
         "conv_integer",
         x,

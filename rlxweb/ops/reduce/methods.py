@@ -72,8 +72,7 @@ def count_nonzero(
     g: Graph, x: Tensor, axes: Axes | None = None, keep_dim: bool = False
 ) -> Tensor:
     """Count the elements that are not 0 (i32), as numpy.count_nonzero."""
-    with op_context("count_nonzero", x):
-        ones = as_bool(g, x).cast(DType.I32)
+    ones = as_bool(g, x).cast(DType.I32)
     return g.sum(ones, axes, keep_dim)
 
 
@@ -92,13 +91,12 @@ def var(
 
     Errors   ShapeError for no elements; DTypeError unless they are floats.
     """
-    with op_context("var", x):
-        reduced_axes = _resolve_axes(x, axes)
-        upcast_x = upcast_half(x)
-        deviation = upcast_x - g.mean(upcast_x, reduced_axes, keep_dim=True)
-        sums = g.sum(deviation * deviation, reduced_axes, keep_dim)
-        divisor = prod(x.shape[a] for a in reduced_axes) - float(correction)
-        variance = sums / divisor if divisor > 0 else sums * g.constant(inf, sums.dtype)
+    reduced_axes = _resolve_axes(x, axes)
+    upcast_x = upcast_half(x)
+    deviation = upcast_x - g.mean(upcast_x, reduced_axes, keep_dim=True)
+    sums = g.sum(deviation * deviation, reduced_axes, keep_dim)
+    divisor = prod(x.shape[a] for a in reduced_axes) - float(correction)
+    variance = sums / divisor if divisor > 0 else sums * g.constant(inf, sums.dtype)
     return cast_like(variance, x)
 
 
@@ -114,8 +112,7 @@ def std(
 
     PyTorch has the same slope there; that of `sqrt` itself is infinite at 0.
     """
-    with op_context("std", x):
-        root = norm_root(g, g.var(upcast_half(x), axes, correction, keep_dim))
+    root = norm_root(g, g.var(upcast_half(x), axes, correction, keep_dim))
     return cast_like(root, x)
 
 
@@ -127,18 +124,17 @@ def logsumexp(
 
     Errors   DTypeError unless they are floats; ShapeError.
     """
-    with op_context("logsumexp", x):
-        reduced_axes = _resolve_axes(x, axes)
-        if not prod(x.shape[a] for a in reduced_axes):
-            return x.exp().sum(reduced_axes, keep_dim).log()
-        upcast_x = upcast_half(x)
-        maximum = g.max(upcast_x, reduced_axes, keep_dim=True)
-        # From infinity nothing can be taken, and from a NaN nothing need be. Any
-        # shift gives the same result, so derivatives take it for a constant.
-        maximum = g.where(g.isfinite(maximum), maximum, 0)
-        maximum = g.apply("stop_gradient", maximum)
-        sums = (upcast_x - maximum).exp().sum(reduced_axes, keep_dim=True)
-        result = cast_like(sums.log() + maximum, x)
+    reduced_axes = _resolve_axes(x, axes)
+    if not prod(x.shape[a] for a in reduced_axes):
+        return x.exp().sum(reduced_axes, keep_dim).log()
+    upcast_x = upcast_half(x)
+    maximum = g.max(upcast_x, reduced_axes, keep_dim=True)
+    # From infinity nothing can be taken, and from a NaN nothing need be. Any
+    # shift gives the same result, so derivatives take it for a constant.
+    maximum = g.where(g.isfinite(maximum), maximum, 0)
+    maximum = g.apply("stop_gradient", maximum)
+    sums = (upcast_x - maximum).exp().sum(reduced_axes, keep_dim=True)
+    result = cast_like(sums.log() + maximum, x)
     return (
         result
         if keep_dim
@@ -164,11 +160,10 @@ def norm(
 
     Errors   AttributeRefused for NaN; ShapeError; DTypeError unless of floats.
     """
-    with op_context("norm", x):
-        if p != p:
-            raise AttributeRefused("", f"p={p}", "p must not be NaN")
-        reduced_axes = _resolve_axes(x, axes)
-        return cast_like(_norm(g, upcast_half(x), float(p), reduced_axes, keep_dim), x)
+    if p != p:
+        raise AttributeRefused("", f"p={p}", "p must not be NaN")
+    reduced_axes = _resolve_axes(x, axes)
+    return cast_like(_norm(g, upcast_half(x), float(p), reduced_axes, keep_dim), x)
 
 
 def _norm(g: Graph, x: Tensor, p: float, reduced_axes: Shape, keep_dim: bool) -> Tensor:

@@ -21,7 +21,7 @@ from rlxweb.ir.shape_arithmetic import (
     format_shape,
     normalize_axis,
 )
-from rlxweb.ir.tensor import Operand, Tensor, op_context
+from rlxweb.ir.tensor import Operand, Tensor
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -36,8 +36,7 @@ def argsort(
     Equal values keep their order whether or not `stable` asks for it, and NaN comes
     after every number, both ways. False is below True. Errors  ShapeError.
     """
-    with op_context("argsort", x):
-        x = g.apply("cast", x, to=DType.I32) if x.dtype is DType.BOOL else x
+    x = g.apply("cast", x, to=DType.I32) if x.dtype is DType.BOOL else x
     return g.apply("argsort", x, axis=axis, descending=descending)
 
 
@@ -49,9 +48,8 @@ def sort(
 
     PyTorch's returns the places, too: `argsort` gives those.
     """
-    with op_context("sort", x):
-        is_mask = x.dtype is DType.BOOL
-        x = g.apply("cast", x, to=DType.I32) if is_mask else x
+    is_mask = x.dtype is DType.BOOL
+    x = g.apply("cast", x, to=DType.I32) if is_mask else x
     sorted_x = g.apply("sort", x, axis=axis, descending=descending)
     return g.apply("cast", sorted_x, to=DType.BOOL) if is_mask else sorted_x
 
@@ -69,9 +67,8 @@ def searchsorted(
     NaN is above every number. Rows that are not sorted give any places.
     Errors   ShapeError, DTypeError.
     """
-    with op_context("searchsorted", a):
-        if not isinstance(v, Tensor):
-            v = g.constant(as_array(v, "the values"), a.dtype)
+    if not isinstance(v, Tensor):
+        v = g.constant(as_array(v, "the values"), a.dtype)
     if a.rank == 1 and v.rank != 1:
         flat = g.apply("reshape", v, shape=(-1,))
         indices = g.apply("searchsorted", a, flat, side=side)
@@ -104,8 +101,7 @@ def nonzero(
     the count, which is of all of them, says so.
     Errors   ShapeError, AttributeRefused.
     """
-    with op_context("nonzero", x):
-        max_count = g.node(x.id).type.numel if size is None else size
+    max_count = g.node(x.id).type.numel if size is None else size
     indices = g.apply("nonzero", x, size=max_count, fill=fill_value)
     return indices, g.count_nonzero(x)
 
@@ -123,17 +119,16 @@ def compress(
     Errors   Unsupported for a condition that is computed: how many elements that
     are shows when the graph is run. ShapeError, DTypeError.
     """
-    with op_context("compress", x):
-        mask = _known_array(g, condition, "compress", "the condition")
-        if axis is None:
-            x, axis = g.apply("reshape", x, shape=(-1,)), 0
-        axis = normalize_axis(axis, x.rank)
-        if mask.ndim != 1 or mask.size > x.shape[axis]:
-            raise bad_shape(
-                f"the condition has shape {format_shape(mask.shape)}",
-                f"for axis {axis} of {format_shape(x.shape)} a condition must have "
-                f"rank 1 and at most {x.shape[axis]} elements",
-            )
+    mask = _known_array(g, condition, "compress", "the condition")
+    if axis is None:
+        x, axis = g.apply("reshape", x, shape=(-1,)), 0
+    axis = normalize_axis(axis, x.rank)
+    if mask.ndim != 1 or mask.size > x.shape[axis]:
+        raise bad_shape(
+            f"the condition has shape {format_shape(mask.shape)}",
+            f"for axis {axis} of {format_shape(x.shape)} a condition must have "
+            f"rank 1 and at most {x.shape[axis]} elements",
+        )
     indices = np.flatnonzero(mask).astype(np.int32)
     return g.apply("gather", x, g.constant(indices), axis=axis)
 
@@ -151,14 +146,13 @@ def unique(
     count, which is of all of them, says so. All NaN are one value.
     Errors   DTypeError, AttributeRefused.
     """
-    with op_context("unique", x):
-        if x.dtype is DType.BOOL:
-            raise bad_dtype(
-                "the values are bool",
-                "expected numbers",
-                "cast the values to an integer dtype",
-            )
-        flat = g.apply("reshape", x, shape=(-1,))
+    if x.dtype is DType.BOOL:
+        raise bad_dtype(
+            "the values are bool",
+            "expected numbers",
+            "cast the values to an integer dtype",
+        )
+    flat = g.apply("reshape", x, shape=(-1,))
     n = flat.shape[0]
     sorted_x = g.apply("sort", flat, axis=0, descending=False)
     is_new = g.constant(np.ones(min(n, 1), np.bool_))
@@ -194,17 +188,16 @@ def reverse_sequence(
     As ONNX's and TensorFlow's. Lengths over the axis are refused when it is run,
     since they take elements from outside. Errors  IndexRefused; ShapeError.
     """
-    with op_context("reverse_sequence", x, lengths):
-        sequence_axis = normalize_axis(axis, x.rank)
-        item_axis = normalize_axis(batch_axis, x.rank)
-        if sequence_axis == item_axis or lengths.shape != (x.shape[item_axis],):
-            raise bad_shape(
-                f"for x {format_shape(x.shape)}, axis is {sequence_axis}, "
-                f"batch_axis is {item_axis} and lengths has shape "
-                f"{format_shape(lengths.shape)}",
-                "lengths must have one length per batch item, and batch_axis must "
-                "differ from axis",
-            )
+    sequence_axis = normalize_axis(axis, x.rank)
+    item_axis = normalize_axis(batch_axis, x.rank)
+    if sequence_axis == item_axis or lengths.shape != (x.shape[item_axis],):
+        raise bad_shape(
+            f"for x {format_shape(x.shape)}, axis is {sequence_axis}, "
+            f"batch_axis is {item_axis} and lengths has shape "
+            f"{format_shape(lengths.shape)}",
+            "lengths must have one length per batch item, and batch_axis must "
+            "differ from axis",
+        )
     steps = np.arange(x.shape[sequence_axis], dtype=lengths.dtype.numpy)
     positions = g.constant(
         steps.reshape([-1 if a == sequence_axis else 1 for a in range(x.rank)])
@@ -247,8 +240,7 @@ def topk(g: Graph, x: Tensor, k: int, axis: int = -1, largest: bool = True) -> T
 
     Of equal values the smaller index comes first, and NaN after every number.
     """
-    with op_context("topk", x):
-        is_last = not x.rank or normalize_axis(axis, x.rank) == x.rank - 1
+    is_last = not x.rank or normalize_axis(axis, x.rank) == x.rank - 1
     if not largest:  # -1 - x turns the order of integers round and overflows none
         minuend = x.dtype.max_value if x.dtype.is_unsigned else -1
         x = g.neg(x) if x.dtype.is_float else g.sub(minuend, x)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlxweb.ir.op_methods import graph_method
 from rlxweb.ir.shape_arithmetic import as_integer, as_pair, bad_shape, format_shape
-from rlxweb.ir.tensor import Tensor, op_context
+from rlxweb.ir.tensor import Tensor
 
 if TYPE_CHECKING:
     from rlxweb.ir.graph import Graph
@@ -39,15 +39,14 @@ def nms(
     last place stands -1. As torchvision's nms; of equal scores the smaller place is
     first, and NaN is no score. Errors  ShapeError, AttributeRefused.
     """
-    with op_context("nms", boxes, scores):
-        if boxes.rank != 2 or scores.rank not in (1, 2):
-            raise bad_shape(
-                f"boxes has shape {format_shape(boxes.shape)}, scores "
-                f"{format_shape(scores.shape)}",
-                "boxes must be [n, 4] and scores [n] or [classes, n]",
-                'for a batch, use apply("non_max_suppression", …)',
-            )
-        max_boxes = boxes.shape[0] if max_output is None else max_output
+    if boxes.rank != 2 or scores.rank not in (1, 2):
+        raise bad_shape(
+            f"boxes has shape {format_shape(boxes.shape)}, scores "
+            f"{format_shape(scores.shape)}",
+            "boxes must be [n, 4] and scores [n] or [classes, n]",
+            'for a batch, use apply("non_max_suppression", …)',
+        )
+    max_boxes = boxes.shape[0] if max_output is None else max_output
     batched_shape = (1, -1, scores.shape[-1])
     indices = g.apply(
         "non_max_suppression",
@@ -91,9 +90,8 @@ def roi_align(
     As torchvision's and ONNX's, whose defaults differ in `aligned`.
     Errors   IndexRefused when it is run; ShapeError, AttributeRefused, DTypeError.
     """
-    with op_context("roi_align", x, rois, images):
-        size = as_pair(output_size)
-        samples = max(as_integer(sampling_ratio, "sampling_ratio"), 0)
+    size = as_pair(output_size)
+    samples = max(as_integer(sampling_ratio, "sampling_ratio"), 0)
     return g.apply(
         "roi_align",
         x,
