@@ -26,7 +26,7 @@ from rlxweb.core.errors import Unsupported
 from rlxweb.ir.graph import Graph
 
 LANES = VECTOR_NBYTES // 4
-_KIND_BYTES = {"F": 4, "I": 4, "U": 4, "B": 1}
+KIND_BYTES = {"F": 4, "I": 4, "U": 4, "B": 1}
 
 
 def region_module(
@@ -67,7 +67,7 @@ def region_module(
     f.set_local("last", "inner", LANES, "i32.sub")
     with f.loop_until("outer", "i32.eqz"):
         broadcast_values = {
-            i: _emit_broadcast(lowering, kind, row)
+            i: emit_broadcast_load(lowering, kind, row)
             for i, kind, row, is_scalar in zip(
                 reads, kinds[1:], rows[1:], is_broadcast, strict=True
             )
@@ -78,13 +78,13 @@ def region_module(
             # What is left of a row is done with some of what was done before.
             f.set_local("first", "at", "last", "at", "last", "i32.lt_u", "select")
             loaded_values = {
-                i: _emit_load(lowering, kind, row)
+                i: emit_vector_load(lowering, kind, row)
                 for i, kind, row, is_scalar in zip(
                     reads, kinds[1:], rows[1:], is_broadcast, strict=True
                 )
                 if not is_scalar
             }
-            _emit_store(
+            emit_vector_store(
                 lowering,
                 emit_nodes(
                     lowering, graph, nodes, {**broadcast_values, **loaded_values}
@@ -112,10 +112,10 @@ def _job_function() -> WasmFunctionBuilder:
 
 def _emit_address(lowering: WasmLowering, kind: str, row: str) -> None:
     """Emit the address of a vector of a row."""
-    lowering.f.emit(row, "first", _KIND_BYTES[kind], "i32.mul", "i32.add")
+    lowering.f.emit(row, "first", KIND_BYTES[kind], "i32.mul", "i32.add")
 
 
-def _emit_load(lowering: WasmLowering, kind: str, row: str) -> TypedValue:
+def emit_vector_load(lowering: WasmLowering, kind: str, row: str) -> TypedValue:
     """Emit a load of a vector of a row."""
     _emit_address(lowering, kind, row)
     name = lowering.new_local()
@@ -129,7 +129,7 @@ def _emit_load(lowering: WasmLowering, kind: str, row: str) -> TypedValue:
     return TypedValue(kind, name)
 
 
-def _emit_broadcast(lowering: WasmLowering, kind: str, row: str) -> TypedValue:
+def emit_broadcast_load(lowering: WasmLowering, kind: str, row: str) -> TypedValue:
     """Emit a load of a row's only number into all lanes."""
     name = lowering.new_local()
     lowering.f.emit(row)
@@ -142,7 +142,7 @@ def _emit_broadcast(lowering: WasmLowering, kind: str, row: str) -> TypedValue:
     return TypedValue(kind, name)
 
 
-def _emit_store(lowering: WasmLowering, result: TypedValue, row: str) -> None:
+def emit_vector_store(lowering: WasmLowering, result: TypedValue, row: str) -> None:
     """Emit a store of a vector into a row."""
     value = result.value
     if result.kind == "B":  # a byte each, side by side

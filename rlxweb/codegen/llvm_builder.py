@@ -321,10 +321,14 @@ class IRBuilder(ButterflyBuilder):
         self._begin_block(f"{stem}.end")
 
     def parallel_loop(
-        self, chunk: IntValue, count: IntValue, body: Callable[[IntValue], object]
+        self,
+        chunk: IntValue,
+        count: IntValue,
+        body: Callable[[IntValue], object],
+        claimed: Value = "%taken",
     ) -> None:
         """Emit a parallel loop: `body(i)` for every i below `count`; each thread claims
-        a chunk of iterations at a time.
+        a chunk of iterations at a time, and counts them at the address `claimed`.
         """
 
         def emit_chunk(begin: Value) -> None:
@@ -333,7 +337,7 @@ class IRBuilder(ButterflyBuilder):
 
             self.loop(self.min_int(chunk, self.subtract_int(count, begin)), emit_item)
 
-        self.claim_loop("%taken", chunk, count, emit_chunk)
+        self.claim_loop(claimed, chunk, count, emit_chunk)
 
     def load_job_fields(
         self, names: Sequence[str], addresses: Collection[str]

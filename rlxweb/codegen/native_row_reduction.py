@@ -8,10 +8,10 @@ shared out among threads. NumPy computes node by node until the code is there.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from ctypes import c_int64, c_void_p
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
+from operator import add, mul
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,18 +19,21 @@ from numpy.typing import NDArray
 
 from rlxweb.codegen import llvm_compiler
 from rlxweb.codegen.elementwise_llvm import unsupported_reason
-from rlxweb.codegen.jit_cache import JitCache, JitCall, compile_cached
-from rlxweb.codegen.native_calls import array_address
+from rlxweb.codegen.jit_cache import JitCache, JitCall, WasmJitCache, compile_cached
+from rlxweb.codegen.native_calls import (
+    ParallelNativeFunction,
+    array_address,
+    function_address,
+)
 from rlxweb.codegen.native_elementwise import (
     MIN_BLOCK_ELEMENTS,
-    MIN_TASK_ELEMENTS,
-    MIN_THREADED_ELEMENTS,
     MIN_WORK,
     region_key,
 )
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.codegen.row_kernel import RowKernel, is_view
-from rlxweb.core.thread_tasks import Task, run_tasks
+from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
+from rlxweb.core.thread_tasks import run_tasks
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
 from rlxweb.ir.layout import Layout
@@ -38,6 +41,9 @@ from rlxweb.ir.row_reduction_pattern import reduction_kind
 
 MAX_ROW_LENGTH: Final = 1 << 16
 """Elements of the longest row: it is walked several times and has to stay in cache."""
+MIN_TASK_ELEMENTS: Final = 1 << 13
+"""Minimum elements that a thread computes at a time."""
+MIN_THREADED_ELEMENTS: Final = 1 << 15
 MIN_ROW_LENGTH: Final = 16
 """Elements of the shortest row: the lanes of the widest vectors."""
 
@@ -112,64 +118,78 @@ class CompilableRowKernel(NamedTuple):
     layout: RowLayout
 
 
-def _compile_kernel(spec: object) -> Callable[..., None]:
-    """Compile a row kernel. Errors  Unsupported; those of the library."""
+def _compile_native(spec: object) -> ParallelNativeFunction:
+    """Compile a row kernel to native code. Errors  Unsupported; those of the
+    library.
+    """
     # What reads and writes expressions is loaded where there is something to compile.
     from rlxweb.codegen.row_reduction_llvm import row_kernel_llvm_ir
 
     assert isinstance(spec, RowKernelSpec)
     nbytes = llvm_compiler.host_cpu().vector_nbytes
     code = compile_cached(row_kernel_llvm_ir(spec.kernel, spec.is_scalar, nbytes))
-    return code.get_function("rows", None, c_void_p, c_int64, c_int64)
+    return ParallelNativeFunction.from_code(code, "rows")
 
 
-row_kernels: JitCache[Callable[..., None]] = JitCache(_compile_kernel)
+def _compile_wasm(spec: object) -> ParallelNativeFunction:
+    """Compile a row kernel to WebAssembly. Errors  Unsupported, OSError."""
+    from rlxweb.codegen.row_reduction_wasm import row_kernel_module
+
+    assert isinstance(spec, RowKernelSpec)
+    module = row_kernel_module(spec.kernel, spec.is_scalar)
+    (call,) = load_module(module, "rows_job")
+    return ParallelNativeFunction(call, function_address(call))
+
+
+row_kernels: JitCache[ParallelNativeFunction] = (
+    WasmJitCache(_compile_wasm) if IN_BROWSER else JitCache(_compile_native)
+)
 """JIT cache of this process's row kernels."""
 
 
-class RowKernelCall(JitCall[Callable[..., None]]):
+class RowKernelCall(JitCall[ParallelNativeFunction]):
     """Row kernel as a function of the arrays it reads, in order."""
 
     def __init__(
         self, rows: CompilableRowKernel, fallback: Callable[..., NDArray[Any]]
     ) -> None:
-        self.spec, self.layout = rows
+        self.spec, layout = rows
         super().__init__(row_kernels, self.spec, fallback)
-        layout, kernel = self.layout, self.spec.kernel
-        result_type = kernel.result.type
+        kernel = self.spec.kernel
+        result_type, n = kernel.result.type, kernel.rows.row_length
         self.shape, self.dtype = result_type.shape, result_type.dtype.numpy
-        self.row_length = kernel.rows.row_length
         dtypes = [kernel.graph.node(i).type.dtype.numpy for i, _ in kernel.reads]
-        # The kernel reads 64 bits, and NumPy 1 on Windows has 32 where it is not told.
-        item_sizes = np.array([d.itemsize for d in (self.dtype, *dtypes)], np.int64)
-        self.strides = np.array(layout.strides, np.int64) * item_sizes
-        self.block_starts = np.array(layout.starts, np.int64) * item_sizes
+        item_sizes = [dtype.itemsize for dtype in (self.dtype, *dtypes)]
+        self.strides = list(map(mul, layout.strides, item_sizes))
+        self.block_starts = [list(map(mul, s, item_sizes)) for s in layout.starts]
+        task_rows = max(1, MIN_TASK_ELEMENTS // n)
+        self.sizes = layout.row_count, n, task_rows
+        block_count = len(layout.starts)
+        is_large = block_count * layout.row_count * n >= MIN_THREADED_ELEMENTS
+        is_divisible = block_count > 1 or layout.row_count > task_rows
+        self.is_threaded = is_large and is_divisible and not IN_BROWSER
 
     def _run_kernel(
-        self, kernel: Callable[..., None], arrays: Sequence[NDArray[Any]]
+        self, kernel: ParallelNativeFunction, arrays: Sequence[NDArray[Any]]
     ) -> NDArray[Any]:
         out = result_pool.empty(self.shape, self.dtype)
         dense = [np.ascontiguousarray(array) for array in arrays]
-        bases = np.array([array_address(a) for a in (out, *dense)], np.int64)
-        layout = self.layout
-        block_bases = bases + self.block_starts
-        task_rows = max(1, MIN_TASK_ELEMENTS // self.row_length)
-        tasks_per_block = -(-layout.row_count // task_rows)
+        bases = [array_address(array) for array in (out, *dense)]
+        row_count, n, task_rows = self.sizes
 
-        def make_worker() -> Task:
-            def task(index: int) -> None:
-                block, part = divmod(index, tasks_per_block)
-                first = part * task_rows
-                count = min(task_rows, layout.row_count - first)
-                addresses = block_bases[block] + first * self.strides
-                job = np.concatenate((addresses, self.strides))
-                kernel(array_address(job), count, self.row_length)
+        def run_block(index: int, *, threaded: bool = False) -> None:
+            claimed = np.zeros(1, np.int64)
+            addresses = map(add, bases, self.block_starts[index])
+            words = row_count, n, array_address(claimed), task_rows
+            # NumPy 1 on Windows has 32 bits where it is not told.
+            job = np.array([*words, *addresses, *self.strides], np.int64)
+            kernel(job, threaded=threaded)
 
-            return task
-
-        elements = len(layout.starts) * layout.row_count * self.row_length
-        threads = 1 if elements < MIN_THREADED_ELEMENTS else None
-        run_tasks(tasks_per_block * len(layout.starts), make_worker, threads=threads)
+        if len(self.block_starts) == 1:
+            run_block(0, threaded=self.is_threaded)
+        else:
+            threads = None if self.is_threaded else 1
+            run_tasks(len(self.block_starts), lambda: run_block, threads=threads)
         return out
 
 

@@ -3,7 +3,8 @@ in any language.
 
 A row is walked once for every reduction that needs the one before it, and once more to
 store a value for each element. Between the walks stand values that are one for the
-whole row. `row_reduction_wgsl.py` and `row_reduction_llvm.py` write kernels from it.
+whole row. `row_reduction_wgsl.py`, `row_reduction_llvm.py` and `row_reduction_wasm.py`
+write kernels from it.
 """
 
 from __future__ import annotations

@@ -94,12 +94,20 @@ _SIMD_OPCODES: Final = {  # after the prefix 0xfd
     "f32x4.sub": 0xE5,
     "f32x4.mul": 0xE6,
     "f32x4.div": 0xE7,
+    "f32x4.min": 0xE8,
+    "f32x4.max": 0xE9,
     "f32x4.pmin": 0xEA,
     "f32x4.pmax": 0xEB,
     "i32x4.trunc_sat_f32x4_s": 0xF8,
     "i32x4.trunc_sat_f32x4_u": 0xF9,
     "f32x4.convert_i32x4_s": 0xFA,
     "f32x4.convert_i32x4_u": 0xFB,
+    "f32x4.demote_f64x2_zero": 0x5E,
+    "f64x2.promote_low_f32x4": 0x5F,
+    "f64x2.add": 0xF0,
+    "f64x2.mul": 0xF2,
+    "f64x2.div": 0xF3,
+    "f64x2.convert_low_i32x4_u": 0xFF,
     "f32x4.relaxed_madd": 0x105,
 }
 _MEMORY_OPCODES: Final = {  # with the alignment that they state, as a power of two
@@ -112,6 +120,7 @@ _MEMORY_OPCODES: Final = {  # with the alignment that they state, as a power of 
     "i32.load": (b"\x28", 2),
     "i32.load8_u": (b"\x2d", 0),
     "i32.store": (b"\x36", 2),
+    "i32.store8": (b"\x3a", 0),
 }
 
 
@@ -199,6 +208,13 @@ class WasmFunctionBuilder:
         """Emit an access to a 32-bit lane: `extract`, `replace` or `extract f32`."""
         code = {"extract": 0x1B, "replace": 0x1C, "extract f32": 0x1F}[operation]
         self._body += b"\xfd" + encode_unsigned(code) + bytes([lane])
+
+    def shuffle_lanes(self, lanes: Sequence[int]) -> None:
+        """Select four lanes of 32 bits of two vectors on the stack: 0 to 3 of the
+        first, 4 to 7 of the second.
+        """
+        places = bytes(4 * lane + byte for lane in lanes for byte in range(4))
+        self._body += b"\xfd" + encode_unsigned(0x0D) + places
 
     def load_lane(self, lane: int) -> None:
         """Load 32 bits into a lane of the vector on the stack, from the address below

@@ -1,5 +1,6 @@
 """Compare row kernels in compiled code with NumPy node by node: random trees, formulas
-by hand, other types, on one thread and several, with narrower vectors too.
+by hand, other types, on one thread and several, with narrower vectors too; where Python
+itself runs in WebAssembly, in WebAssembly.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from rlxweb.codegen import native_row_reduction
 from rlxweb.codegen.native_row_reduction import RowKernelCall, row_kernels
 from rlxweb.codegen.row_kernel import RowKernel
+from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.engines.evaluate import evaluate
 from rlxweb.ir.graph import Graph
 from tests.cpu_kernel_settings import SETTINGS, narrow_vectors
@@ -29,14 +31,16 @@ from tests.graphs.row_reduction_graphs import (
 from tests.prepared_cpu_graph import PreparedCpuGraph
 from tests.suite_tiers import MAX_EXAMPLES
 
-pytestmark = pytest.mark.requires_fast
+pytestmark = [] if IN_BROWSER else pytest.mark.requires_fast
 QUIET = (HealthCheck.too_slow, HealthCheck.data_too_large)
 VECTORS = [name for name in SETTINGS if name.endswith("vectors")]
+RUN_SETTINGS = ["here"] if IN_BROWSER else ["here", "threads", *VECTORS]
+MIN_ROW_LENGTH = 4 if IN_BROWSER else 1
 NOT_COMPILED = ("whole numbers", "unsigned")
 """Formulas with reductions of integers."""
 
 
-@pytest.fixture(params=["here", "threads", *VECTORS])
+@pytest.fixture(params=RUN_SETTINGS)
 def compiled_runs(request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """Compile kernels of any size; gives a list that grows with each run of one."""
     runs: list[str] = []
@@ -50,8 +54,9 @@ def compiled_runs(request: pytest.FixtureRequest) -> Iterator[list[str]]:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(RowKernelCall, "_run_kernel", note_run)
         patch.setenv("RLX_FAST", "wait")
-        for name in ("MIN_WORK", "MIN_ROW_LENGTH", "MIN_BLOCK_ELEMENTS"):
+        for name in ("MIN_WORK", "MIN_BLOCK_ELEMENTS"):
             patch.setattr(native_row_reduction, name, 1)
+        patch.setattr(native_row_reduction, "MIN_ROW_LENGTH", MIN_ROW_LENGTH)
         if request.param == "threads":
             patch.setattr(native_row_reduction, "MIN_THREADED_ELEMENTS", 1)
             patch.setattr(native_row_reduction, "MIN_TASK_ELEMENTS", 64)

@@ -29,6 +29,7 @@ from rlxweb.codegen import (
 from rlxweb.codegen.elementwise_wasm import region_module
 from rlxweb.codegen.llvm_builder import TYPE_NBYTES
 from rlxweb.codegen.row_reduction_llvm import row_kernel_llvm_ir
+from rlxweb.codegen.row_reduction_wasm import row_kernel_module
 from rlxweb.codegen.wasm_native_program import program_module
 from rlxweb.compiler.pipeline import compile_graph
 from rlxweb.core.errors import DTypeError, Unsupported
@@ -109,6 +110,10 @@ def open_fake_port(features: Sequence[str], limits: Limits) -> FakePort:
     return port
 
 
+ROW_FORMULAS = ("softmax", "layer norm", "ties", "scaled")
+"""Reductions along rows as people write them by hand."""
+
+
 def describe_shader(pipeline: FakePipeline) -> str:
     """Return a pipeline's source below a line with its other parameters."""
     constants = ", ".join(
@@ -186,8 +191,8 @@ def llvm_kernels() -> dict[str, KernelTexts]:
                     kernels.add(case.name, text)
     for machine, text in pool_texts.items():
         kernels.add(f"crew, {machine}", text)
-    for name in ("softmax", "layer norm", "ties", "scaled"):
-        for index, spec in enumerate(_row_kernels(name)):
+    for name in ROW_FORMULAS:
+        for index, spec in enumerate(row_kernels_by_hand(name)):
             text = row_kernel_llvm_ir(spec.kernel, spec.is_scalar, VECTOR_NBYTES)
             kernels.add(f"rows, {name} {index}", text)
     sizes, sample_types = (64, 100, 255, 256, 1000, 4096), ("float", "double", "int")
@@ -207,7 +212,7 @@ def llvm_kernels() -> dict[str, KernelTexts]:
     return {"llvm": kernels}
 
 
-def _row_kernels(name: str) -> Iterator[native_row_reduction.RowKernelSpec]:
+def row_kernels_by_hand(name: str) -> Iterator[native_row_reduction.RowKernelSpec]:
     """Yield the row kernels of a formula as people write it by hand."""
     graph = Graph(name)
     x, y = graph.input("x", (64, 300)), graph.input("y", (300,))
@@ -313,6 +318,10 @@ def wasm_kernels() -> dict[str, KernelTexts]:
             f"shares, {rounding}": threaded_matmul_module(fused=fused),
             f"native program, {rounding}": program_module(fused=fused),
         }
+    for name in ROW_FORMULAS:
+        for index, spec in enumerate(row_kernels_by_hand(name)):
+            code = row_kernel_module(spec.kernel, spec.is_scalar)
+            modules[f"rows, {name} {index}"] = code
     target = CpuEngine().target
     for case in case_samples():
         plan = compile_graph(case.prepare().graph, target)

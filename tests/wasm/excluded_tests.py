@@ -189,6 +189,7 @@ EXCLUDED_TESTS = {f"tests/unit/{name}": reason for name, reason in _UNIT_TESTS.i
 WASM_KERNEL_FILES = (
     "tests/unit/ops/test_wasm_kernels.py",
     "tests/ops/test_kernel_agreement.py",
+    "tests/graphs/test_compiled_row_kernels.py",
     "tests/unit/codegen/test_elementwise_wasm_in_pyodide.py",
 )
 """Files that run our WebAssembly kernels, which no other Python runs."""

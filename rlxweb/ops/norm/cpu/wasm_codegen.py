@@ -3,6 +3,10 @@
 A line is gone through two or three times, four floats at once; the last four of it may
 overlap those before, and what was counted there counts no more. Sums are of runs, and
 the runs of each other, so that long lines lose nothing.
+
+By hand, as `row_reduction_wasm.py` with its sums in double precision takes longer:
+softmax of 1024 x 1024 3.6 ms for 3.3 ms, layer norm 1.4 for 1.1, rms norm 0.9 for 0.75
+(V8 on an AMD EPYC).
 """
 
 from __future__ import annotations
