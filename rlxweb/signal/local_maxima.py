@@ -78,7 +78,8 @@ def _strongest_prominent(
     """Return the k strongest of the maxima that are prominent enough."""
     rows, bins = maxima
     heights = prominences(power, rows, bins)
-    keep = heights >= prominence
+    # A number of Python would be cast to float32, beyond which it may lie.
+    keep = heights >= np.float64(prominence)
     if floor is not None:
         keep &= heights > floor.power_uncertainty(power[rows, bins], rows, bins)
     rows, bins, heights = rows[keep], bins[keep], heights[keep]

@@ -126,6 +126,16 @@ def test_refined_top_beyond_its_type_is_the_power_of_its_bin(dtype: Any) -> None
     assert peaks.power[:, 0].tolist() == rows[[0, 1], [1, 1]].tolist()
 
 
+def test_a_prominence_beyond_the_type_of_the_power_leaves_nothing() -> None:
+    """Float32 is compared with the threshold that was asked for, not a rounded one."""
+    power = np.array([[0.0, 0.7, 0.0, 3e38, 0.0]], np.float32)
+    freqs = np.arange(5.0)
+    assert local_maxima(power, freqs, 2, prominence=1e300).count.tolist() == [0]
+    assert local_maxima(power, freqs, 2, prominence=1e38).count.tolist() == [1]
+    # Rounded to float32, 0.7 is smaller.
+    assert local_maxima(power, freqs, 2, prominence=0.7).count.tolist() == [1]
+
+
 @pytest.mark.parametrize("n_bins", [0, 1, 2])
 def test_too_few_bins_have_no_maximum(n_bins: int) -> None:
     """An edge is never a maximum."""
