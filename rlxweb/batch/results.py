@@ -6,7 +6,7 @@ Plain frozen data that pickles, so that it can come from another process.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,11 @@ from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.results.ran import Stage
 from rlxweb.signal.welch_peaks_result import power_quantity
+
+NO_PEAKS: Final = "no peaks"
+"""Why a channel that has a level has no peaks: nothing in it is one, or passed the
+limits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,14 @@ class GroupResult:
     def first_bin(self) -> int:
         """Number of the first bin of the band."""
         return round(float(self.hz[0]) / self.resolution)
+
+    @property
+    def peak_states(self) -> tuple[str, ...]:
+        """Why a channel has no peaks: its state, or NO_PEAKS; "" where it has some."""
+        return tuple(
+            state or ("" if count else NO_PEAKS)
+            for state, count in zip(self.states, self.peaks.count, strict=True)
+        )
 
     def power_unit(self, unit: str) -> str:
         """Return the unit of the power of a channel in `unit`; "" where the file names

@@ -75,7 +75,7 @@ def path_text(path: str) -> str:
 
 
 def _group_entry(group: GroupResult) -> RecordEntry:
-    spec = group.spec
+    spec, states = group.spec, group.peak_states
     return {
         "fs": float(group.fs),
         "n_samples": group.n_samples,
@@ -96,7 +96,7 @@ def _group_entry(group: GroupResult) -> RecordEntry:
                 "name": name,
                 "unit": group.units[channel],
                 "power_unit": group.power_unit(group.units[channel]),
-                "state": group.states[channel],
+                "state": states[channel],
                 "peaks": _peak_entries(group, channel),
             }
             for channel, name in enumerate(group.names)

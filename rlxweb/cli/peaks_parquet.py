@@ -39,7 +39,11 @@ COLUMNS = (
     TableColumn("n_segments", "int64", "", "number of segments averaged"),
     TableColumn("hz_per_bin", "float64", "Hz", "distance between two bins"),
     TableColumn(
-        "state", "text", "", "why the channel has no peaks: 'flat' or 'not finite'"
+        "state",
+        "text",
+        "",
+        "why the channel has no peaks: 'flat', 'not finite' or 'no peaks' (it has a "
+        "level, but nothing that is a peak); null if it has peaks",
     ),
     TableColumn(
         "rank",

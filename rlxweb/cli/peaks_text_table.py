@@ -22,6 +22,7 @@ MAX_SHOWN_CHANNELS = 32
 # The room a channel's name may take on a terminal, and between two columns anywhere.
 _MAX_NAME_WIDTH = 24
 _GAP = "  "
+_MAX_NOTED_NAMES = 6
 
 TextTableColumn = Sequence[str]
 """Header and one cell per channel."""
@@ -77,14 +78,7 @@ def _table_lines(
     if n_hidden:
         alternatives = "use --csv, --npz, --json or a pipe (| cat) to see all"
         yield f"… and {format_count(n_hidden, 'more channel')}; {alternatives}"
-    states = zip(group.names, group.states, strict=True)
-    flat_names = [
-        abbreviate(name, _MAX_NAME_WIDTH) for name, state in states if state == "flat"
-    ]
-    if flat_names:
-        more_text = f" and {len(flat_names) - 6} more" if len(flat_names) > 6 else ""
-        names_text = f"{', '.join(flat_names[:6])}{more_text}"
-        yield f"flat (only rounding errors): {names_text}"
+    yield from _state_notes(group)
     if _is_dominated_by_offset(group):
         offset_note = (
             "in most channels the strongest bin is at 0 Hz: the signal has an offset"
@@ -93,6 +87,20 @@ def _table_lines(
     elif _has_adjacent_bins(group):
         finding = "in most channels the second strongest bin is next to the strongest"
         yield f"{finding}; --mode peaks --preset scipy shows spectral peaks"
+
+
+def _state_notes(group: GroupResult) -> Iterator[str]:
+    """Yield a line for each reason why channels have no peaks, with their names."""
+    names_by_state: dict[str, list[str]] = {}
+    for name, state in zip(group.names, group.peak_states, strict=True):
+        if state:
+            shown_name = abbreviate(name, _MAX_NAME_WIDTH)
+            names_by_state.setdefault(state, []).append(shown_name)
+    for state, names in names_by_state.items():
+        note = "flat (only rounding errors)" if state == "flat" else state
+        n_more = len(names) - _MAX_NOTED_NAMES
+        more_text = f" and {n_more} more" if n_more > 0 else ""
+        yield f"{note}: {', '.join(names[:_MAX_NOTED_NAMES])}{more_text}"
 
 
 def _is_dominated_by_offset(group: GroupResult) -> bool:

@@ -14,14 +14,19 @@ import numpy as np
 
 from rlxweb.batch.epoch_options import EPOCH_COLUMNS as OF_EPOCHS
 from rlxweb.batch.results import FileResult, GroupResult
-from rlxweb.batch.run_record_entries import epochs_cells, path_text
+from rlxweb.batch.run_record_entries import RecordEntry, epochs_cells, path_text
 from rlxweb.cli.batch import AnalysisBatchResult
 from rlxweb.cli.json_documents import json_run_document
 from rlxweb.io import write_csv, write_json, write_npz
+from rlxweb.io.csv_json_npz import CsvCell
 
 SCHEMA = "rlxweb.welch/1"
 _PEAK_FIELDS = ("bin", "hz", "power", "prominence")
-CSV_COLUMNS = ("file", "channel", "unit", "fs", "rank", *_PEAK_FIELDS, "device")
+CSV_COLUMNS = (
+    *("file", "channel", "unit", "fs", "state", "rank"),
+    *_PEAK_FIELDS,
+    "device",
+)
 
 
 def write_run_json(file: IO[bytes], batch: AnalysisBatchResult) -> None:
@@ -37,7 +42,7 @@ def write_run_json(file: IO[bytes], batch: AnalysisBatchResult) -> None:
 
 def write_peaks_csv(file: IO[bytes], batch: AnalysisBatchResult) -> None:
     """Write one line per peak, strongest first in each channel, with its epochs if
-    there are any.
+    there are any; a channel without peaks has one line that says why.
     """
     epoch_columns = () if batch.settings.epochs is None else OF_EPOCHS
     write_csv(file, (*CSV_COLUMNS, *epoch_columns), _csv_rows(batch))
@@ -54,8 +59,11 @@ def _csv_rows(batch: AnalysisBatchResult) -> Iterator[tuple[Any, ...]]:
                     channel["name"],
                     channel["unit"],
                     group["fs"],
+                    channel["state"],
                 )
-                for rank, peak in enumerate(channel["peaks"], 1):
+                ranked_peaks: list[tuple[CsvCell, RecordEntry]]
+                ranked_peaks = [*enumerate(channel["peaks"], 1)] or [(None, {})]
+                for rank, peak in ranked_peaks:
                     peak_cells = (peak.get(column, "") for column in _PEAK_FIELDS)
                     epoch_values = epochs_cells(group)
                     yield (

@@ -139,6 +139,33 @@ def test_channels_without_peaks_have_rows(
     }
 
 
+def test_every_output_says_why_a_channel_has_no_peaks(
+    recordings: list[str], call: CommandRunner
+) -> None:
+    """A channel whose maxima are all too low is told from a flat one, everywhere."""
+    t = np.arange(900) / 100
+    tone = 1e3 * np.sin(2 * np.pi * 10 * t)
+    np.save("a.npy", np.stack([tone, tone / 1e3, 0 * t]))
+    limits = "--mode", "peaks", "--preset", "scipy", "--k", 1, "--prominence", 1e3
+    outputs = "--out", "o.parquet", "--csv", "o.csv", "--json", "o.json"
+    result = call("welch", "a.npy", *FS, *limits, *outputs)
+    assert result.code == 0, result.err
+    states = ["", "no peaks", "flat"]
+    (file,) = json.loads(Path("o.json").read_text())["files"]
+    channels = file["groups"][0]["channels"]
+    assert [channel["state"] for channel in channels] == states
+    with open("o.csv", newline="") as csv_file:
+        rows = list(csv.DictReader(csv_file))
+    assert [row["state"] for row in rows] == states
+    assert [row["rank"] for row in rows] == ["1", "", ""]
+    assert {row[name] for row in rows[1:] for name in ("bin", "hz", "power")} == {""}
+    parquet_rows = read_rows("o.parquet")
+    assert [row["state"] for row in parquet_rows] == [None, *states[1:]]
+    assert [row["rank"] for row in parquet_rows] == [1, None, None]
+    notes = result.out.splitlines()[-2:]
+    assert notes == ["no peaks: ch2", "flat (only rounding errors): ch3"]
+
+
 def test_file_bytes_depend_on_results_only(
     recordings: list[str], call: CommandRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
