@@ -27,7 +27,6 @@ from rlxweb.signal.frequency_bins import FrequencyLimit
 from rlxweb.signal.precision import ResolvedPrecision, resolve_precision
 from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_peaks import welch_peaks
-from rlxweb.signal.welch_peaks_arguments import validate_k
 from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
 
 DEFAULT_PEAK_COUNT = 16
@@ -142,15 +141,9 @@ class Settings:
         Raises UsageError for more peaks than there are bins, and for an option that
         does not apply.
         """
-        k = self.peak_count_for(spec)
-        return PeakSearch.from_options(self.welch | {"k": k}).checked()
-
-    def peak_count_for(self, spec: WelchSpec) -> int:
-        """Return the number of peaks per channel; raise UsageError for a number that
-        was asked for and is not there.
-        """
         k = min(DEFAULT_PEAK_COUNT, spec.n_freqs) if self.k is None else self.k
-        return validate_k(k, spec.n_freqs, self.mode)
+        search = PeakSearch.from_options(self.welch | {"k": k})
+        return search.checked("welch_peaks", spec.n_freqs)
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings that the numbers depend on, as plain data."""

@@ -196,7 +196,7 @@ def _make_job(
     spec: WelchSpec, n_rows: int, n_samples: int, option_values: dict[str, Any]
 ) -> WelchJob:
     """Return the Welch job of rows that have this specification."""
-    k = Settings(k=option_values["k"]).peak_count_for(spec)
+    k = Settings(k=option_values["k"]).peak_search(spec).k
     segments = spec.segments_per_row(n_samples)
     min_segments = validate_min_segments(option_values["min_segments"], segments)
     return WelchJob(spec, n_rows, n_samples, k, "bins", min_segments)

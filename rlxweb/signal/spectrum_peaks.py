@@ -14,7 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlxweb.core.argument_validation import check_choice, coerce_float
+from rlxweb.core.argument_validation import (
+    check_choice,
+    coerce_float,
+    coerce_integer,
+)
 from rlxweb.core.errors import UsageError, shown
 from rlxweb.core.message_text import Advice, Blank
 from rlxweb.ops.welch.cpu.strongest_bins import PeaksOfPower, strongest_bins, to_peaks
@@ -41,43 +45,24 @@ class PeakSearch(NamedTuple):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> PeakSearch:
-        """Return the search that is described by the options of its names."""
+        """Return the search that is described by the options of its names; others are
+        ignored.
+        """
         return cls(*(options[name] for name in cls._fields))
 
-    def checked(self, context: str = _CONTEXT) -> PeakSearch:
-        """Return the search with its prominence as a number, so that it can be refused
-        before a spectrum is computed for it.
+    def checked(self, context: str, n_bins: int) -> PeakSearch:
+        """Return the search with all of its fields checked, so that it can be refused
+        before a spectrum of `n_bins` is computed for it.
 
-        Raises UsageError for an unknown mode, and for a prominence that is negative,
-        not finite, or given for bins.
+        Raises UsageError for an unknown mode, for k outside 1 … n_bins, and for a
+        prominence that is negative, not finite, or given for bins.
         """
-        check_mode(context, self.mode)
-        if self.prominence is None:
-            return self
-        if self.mode == "bins":
-            raise UsageError(
-                context,
-                Advice(
-                    "{} does not apply to {}",
-                    prominence=Blank(shown(self.prominence)),
-                    mode="bins",
-                ),
-                "bins have no prominence",
-                Advice("use {}", mode="peaks"),
-            )
-        min_prominence = coerce_float("prominence", self.prominence, context)
-        if min_prominence < 0:
-            rule = "must be finite and at least 0"
-            raise UsageError(context, f"prominence is {min_prominence:g}", rule)
-        return self._replace(prominence=min_prominence)
-
-    @classmethod
-    def pop_options(cls, options: dict[str, Any]) -> dict[str, Any]:
-        """Remove the options of the search from `options` and return them, except for
-        `k` and `mode`, which the estimate depends on too.
-        """
-        names = [name for name in cls._fields if name not in ("k", "mode")]
-        return {name: options.pop(name) for name in names}
+        mode = check_choice("mode", self.mode, PEAK_MODES, context)
+        return PeakSearch(
+            k=_check_count(self.k, n_bins, context),
+            mode=mode,
+            prominence=_check_prominence(self.prominence, mode, context),
+        )
 
     def in_spectrum(
         self,
@@ -90,9 +75,9 @@ class PeakSearch(NamedTuple):
         Shapes   power (B, F), hz (F,) rising → (B, k) each
         floor    what rounding may leave at each bin: what is not above it is no peak,
                  and `count` leaves it out. None takes every power as it is
-        Errors   UsageError for k outside 1 … F, and as `checked`
+        Errors   those of `checked`
         """
-        search = self.checked()
+        search = self.checked(_CONTEXT, power.shape[-1])
         if search.mode == "bins":
             return search.of_bins(*strongest_bins(power, search.k), hz, floor)
         return local_maxima(
@@ -131,6 +116,36 @@ def _min_value(values: NDArray[Any]) -> float:
     return nan if isnan(sum(numbers)) else float(min(numbers, default=inf))
 
 
-def check_mode(context: str, mode: str) -> None:
-    """Raise UsageError for an unknown peak mode."""
-    check_choice("mode", mode, PEAK_MODES, context)
+def _check_count(k: object, n_bins: int, context: str) -> int:
+    """Return k as an int within its domain. Raises UsageError with both numbers."""
+    count = coerce_integer("k", k, context)
+    if not 1 <= count <= n_bins:
+        raise UsageError(
+            context,
+            f"k is {count}",
+            f"must be 1 to {n_bins}, the number of bins",
+            Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N")),
+        )
+    return count
+
+
+def _check_prominence(prominence: object, mode: str, context: str) -> float | None:
+    """Return the prominence as a number, or None. Raises UsageError."""
+    if prominence is None:
+        return None
+    if mode == "bins":
+        raise UsageError(
+            context,
+            Advice(
+                "{} does not apply to {}",
+                prominence=Blank(shown(prominence)),
+                mode="bins",
+            ),
+            "bins have no prominence",
+            Advice("use {}", mode="peaks"),
+        )
+    number = coerce_float("prominence", prominence, context)
+    if number < 0:
+        rule = "must be finite and at least 0"
+        raise UsageError(context, f"prominence is {number:g}", rule)
+    return number

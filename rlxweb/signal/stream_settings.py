@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from rlxweb.core.argument_validation import check_choice, coerce_integer
 from rlxweb.core.errors import UsageError
 from rlxweb.core.fork_safety import cached_property
-from rlxweb.core.message_text import Advice, Blank
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.frequency_bins import BinRange
@@ -67,16 +66,10 @@ class StreamSettings:
             raise UsageError(
                 CONTEXT, f"n_channels is {self.n_channels}", "must be at least 1"
             )
-        _ = self._checked_search
         check_choice("nan", self.nan, STREAM_NAN_POLICIES, CONTEXT)
         check_choice("average", self.average, AVERAGES, CONTEXT)
         self.make_average()
-        n_freqs = self.spec("float64").n_freqs
-        if not 1 <= coerce_integer("k", self.k, CONTEXT) <= n_freqs:
-            hint = Advice("use a larger {}", nperseg=Blank("N"))
-            rule = f"must be 1 to {n_freqs}, the number of bins"
-            raise UsageError(CONTEXT, f"k is {self.k}", rule, hint)
-        _ = self.band
+        _ = self.peak_search
 
     @cached_property
     def _request(self) -> WelchRequest:
@@ -109,21 +102,11 @@ class StreamSettings:
             self.hz, self.fs, self.fmin, self.fmax, CONTEXT
         )
 
-    @property
-    def max_peaks(self) -> int:
-        """Number of peaks of a channel: k, or all bins of a narrower band."""
-        return min(self.k, len(self.band))
-
     @cached_property
-    def _checked_search(self) -> PeakSearch:
-        names = [name for name in PeakSearch._fields if hasattr(self, name)]
-        options = {name: getattr(self, name) for name in names}
-        return PeakSearch(**options).checked(CONTEXT)
-
-    @property
     def peak_search(self) -> PeakSearch:
-        """Search for the peaks of a channel."""
-        return self._checked_search._replace(k=self.max_peaks)
+        """Search for the peaks of a channel: k, or all bins of a narrower band."""
+        search = PeakSearch.from_options(vars(self)).checked(CONTEXT, len(self.hz))
+        return search._replace(k=min(search.k, len(self.band)))
 
     def make_average(self) -> SpectraAverage:
         """Return an empty average of the requested kind. Raises UsageError."""

@@ -30,8 +30,8 @@ from rlxweb.export.web_export import (
 )
 from rlxweb.signal.exported_welch_estimate import ExportedWelchEstimate, Output
 from rlxweb.signal.row_preparation import energy_limits
+from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_peaks import welch_peaks
-from rlxweb.signal.welch_peaks_arguments import validate_k
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET, SCALINGS, WelchRequest
 from rlxweb.signal.welch_test_vectors import build_test_vectors
 
@@ -163,10 +163,10 @@ def _plan_estimate(
     if not np.isfinite(request.fs * (spec.n_freqs - 1.0)):
         rule = "all frequencies must be within the range of float64"
         raise UsageError(CONTEXT, f"fs is {request.fs:g}", rule)
-    peak_count = min(16, spec.n_freqs) if k is None else k
-    peak_count = (
-        0 if output == "power" else validate_k(peak_count, spec.n_freqs, "bins")
-    )
+    peak_count = 0
+    if output != "power":
+        search = PeakSearch(min(16, spec.n_freqs) if k is None else k, "bins")
+        peak_count = search.checked(CONTEXT, spec.n_freqs).k
     energy_range = energy_limits(spec, n_samples)
     return ExportedWelchEstimate(
         spec, energy_range, n_rows, n_samples, request.fs, peak_count, output

@@ -61,7 +61,6 @@ from rlxweb.signal.welch_candidates import (
 )
 from rlxweb.signal.welch_peaks_arguments import (
     validate_band,
-    validate_k,
     validate_max_error,
     validate_min_segments,
 )
@@ -271,12 +270,10 @@ def _prepare_call(
         )
     strict = coerce_bool("strict", strict, CONTEXT)
     estimate["fs"] = coerce_float("fs", estimate["fs"], CONTEXT)
-    search_options = PeakSearch.pop_options(estimate)
-    job = welch_peaks_job(rows.shape, sample_type, **estimate)
+    job, search = welch_peaks_job(rows.shape, sample_type, **estimate)
     job = replace(job, max_error=validate_max_error(max_error))
     hz = frequencies(job.spec, estimate["fs"])
     band = validate_band(hz, estimate["fs"], fmin, fmax, job.k)
-    search = PeakSearch(job.k, job.mode, **search_options)
     spectrum = coerce_bool("spectrum", spectrum, CONTEXT)
     job = _restrict_to_band(job, band, len(hz), spectrum)
     if model is not None or job.strategy == LEARNED:
@@ -285,7 +282,6 @@ def _prepare_call(
         )  # few calls have one
 
         job = replace(job, model=load_fitting_model(model, job, estimate["fs"]))
-    search = search.checked(CONTEXT)
     caller = RowErrorContext(CONTEXT, batch_shape)
     prepared: PreparedRows | DeviceRows
     if isinstance(rows, DeviceRows):
@@ -328,32 +324,35 @@ def _restrict_to_band(
 def _make_job(
     shape: tuple[int, ...],
     sample_type: ResolvedPrecision,
-    k: int,
-    mode: Mode,
     strategy: str | WelchPeaksStrategy,
     min_segments: int | None,
-    **estimate: Any,
-) -> WelchJob:
-    """Check the arguments of the estimate and return the job."""
+    **options: Any,
+) -> tuple[WelchJob, PeakSearch]:
+    """Check the arguments of the estimate and of the search; return the job and the
+    search.
+    """
+    estimate = {n: v for n, v in options.items() if n not in PeakSearch._fields}
     n_rows, n_samples = shape
     try:
         spec = WelchRequest(**estimate).spec(n_samples, sample_type.compute_dtype)
     except UsageError as error:
         error.doing = CONTEXT if error.doing == "welch" else error.doing
         raise
-    count = validate_k(k, spec.n_freqs, mode)
+    search = PeakSearch.from_options(options).checked(CONTEXT, spec.n_freqs)
     checked_min = validate_min_segments(min_segments, spec.segments_per_row(n_samples))
     strategy_name = validate_strategy(strategy, checked_min)
-    return WelchJob(
-        spec, n_rows, n_samples, count, mode, checked_min, strategy_name, sample_type
+    k, mode = search.k, search.mode
+    job = WelchJob(
+        spec, n_rows, n_samples, k, mode, checked_min, strategy_name, sample_type
     )
+    return job, search
 
 
 def welch_peaks_job(
     shape: tuple[int, ...], sample_type: ResolvedPrecision, **options: Any
-) -> WelchJob:
-    """Return the job of rows (B, T) with this sample type, by the arguments of
-    `welch_peaks`.
+) -> tuple[WelchJob, PeakSearch]:
+    """Return the job of rows (B, T) with this sample type, and the search for their
+    peaks, by the arguments of `welch_peaks`.
 
     Errors   UsageError.
     """

@@ -9,7 +9,6 @@ from rlxweb.core.argument_validation import coerce_float, coerce_integer
 from rlxweb.core.errors import UsageError
 from rlxweb.core.message_text import Advice, Blank
 from rlxweb.signal.frequency_bins import BinRange
-from rlxweb.signal.spectrum_peaks import check_mode
 
 CONTEXT = "welch_peaks"
 
@@ -31,20 +30,6 @@ def validate_band(
             Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N")),
         )
     return band
-
-
-def validate_k(k: int, n_freqs: int, mode: str) -> int:
-    """Return k as an int within its domain. Raises UsageError with both numbers."""
-    check_mode(CONTEXT, mode)
-    count = coerce_integer("k", k, CONTEXT)
-    if not 1 <= count <= n_freqs:
-        raise UsageError(
-            CONTEXT,
-            f"k is {count}",
-            f"must be 1 to {n_freqs}, the number of bins",
-            Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N")),
-        )
-    return count
 
 
 def validate_min_segments(min_segments: int | None, segments: int) -> int | None:

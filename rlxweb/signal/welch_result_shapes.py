@@ -25,7 +25,6 @@ from rlxweb.signal.frequency_bins import FrequencyLimit, bins_between
 from rlxweb.signal.learned.learned_strategy import STRATEGY_NAME as LEARNED
 from rlxweb.signal.learned.transform_file import load_fitting_model
 from rlxweb.signal.precision import PRECISIONS, ResolvedPrecision, resolve_precision
-from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_peaks_arguments import validate_band, validate_max_error
 
 CallArguments = dict[str, Any]
@@ -68,11 +67,10 @@ def declare_peaks(
     if not prod(batch):
         problem = f"the batch of shape {list(batch)} has no rows"
         raise UsageError(context, problem, "at least 1 row is required")
-    search_options = PeakSearch.pop_options(remaining)
     fmin, fmax = remaining.pop("fmin"), remaining.pop("fmax")
     validate_max_error(remaining.pop("max_error"))
     model = remaining.pop("model")
-    job = welch_peaks.welch_peaks_job(
+    job, _ = welch_peaks.welch_peaks_job(
         (prod(batch), shape[axis]), sample_type, **remaining
     )
     hz = frequencies(job.spec, remaining["fs"])
@@ -80,7 +78,6 @@ def declare_peaks(
     if model is not None or job.strategy == LEARNED:
         search_band = None if band is None else band.with_neighbours(len(hz), job.mode)
         load_fitting_model(model, replace(job, band=search_band), remaining["fs"])
-    PeakSearch(job.k, job.mode, **search_options).checked(context)
     return DeclaredPeaks(job.k, job.mode, remaining["fs"], job.spec.power_dtype)
 
 

@@ -17,9 +17,12 @@ import pytest
 import scipy.signal
 
 import rlxweb as rlx
+from rlxweb.batch.settings import Settings
 from rlxweb.core.errors import DTypeError, NotFinite, RlxError, ShapeError, UsageError
 from rlxweb.signal.presets import spec_from_preset
+from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_blockwise_average import WelchAverage
+from rlxweb.signal.welch_request import WelchRequest
 from tests.run_in_threads import run_in_event_loop
 
 X = np.random.default_rng(3).standard_normal((2, 600))
@@ -188,6 +191,21 @@ def test_invalid_arguments_are_refused(
 ) -> None:
     with pytest.raises(RlxError, match=message):
         CALLS[name](X, **options)
+
+
+@pytest.mark.parametrize("field", PeakSearch._fields)
+def test_every_field_of_a_search_is_checked_by_all_that_take_it(field: str) -> None:
+    """A field that `checked` leaves out, or a stream does not have, fails here."""
+    options: dict[str, Any] = {"k": 2, "mode": "peaks", field: "wrong"}
+    calls: list[Callable[[], object]] = [
+        lambda: PeakSearch(**options).checked("search", 9),
+        lambda: rlx.welch_peaks(X, **options),
+        lambda: rlx.WelchStream(100.0, **options),
+        lambda: Settings(**options).peak_search(WelchRequest().spec(512)),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match=f"{field} is 'wrong'; "):
+            call()
 
 
 @pytest.mark.parametrize("name", ["welch_peaks", "welch_peaks_async"])
