@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,36 @@ def test_a_run_over_recordings_computes_every_option() -> None:
     by_name = {"fmin", "fmax", "device", "adapter", "precision", "nan"}
     estimate = {field.name for field in fields(WelchRequest)}
     assert set(options_of(welch_peaks)) <= estimate | set(PeakSearch._fields) | by_name
+
+
+UNUSED_FIELDS: dict[str, set[str]] = {
+    # As SciPy's function, which they replace.
+    "welch": {"nsegments", *PeakSearch._fields},
+    "welch_peaks": {"nfft", "return_onesided", "scaling", "average"},
+    # Its `average` is over time, and of as many segments as there are.
+    "WelchStream": {"nfft", "return_onesided", "scaling", "nsegments"},
+    # A page searches the strongest bins; what it averages is a mean, one-sided.
+    "export_welch": {"return_onesided", "average", "prominence"},
+}
+"""Fields of an estimate and of its search for peaks that a function does not take."""
+
+
+@pytest.mark.parametrize("name", UNUSED_FIELDS)
+def test_every_field_of_an_estimate_is_a_parameter(name: str) -> None:
+    """A field that is new is taken by each function, or noted above as unused."""
+    known_fields = {field.name for field in fields(WelchRequest)}
+    known_fields |= set(PeakSearch._fields)
+    parameters = set(signature(getattr(rlx, name)).parameters)
+    assert known_fields - parameters == UNUSED_FIELDS[name]
+
+
+def test_every_field_of_an_estimate_is_an_option_of_the_command_line() -> None:
+    """Each field that `welch_peaks` takes is an option; the rate is one of reading."""
+    known_fields = {field.name for field in fields(WelchRequest)}
+    known_fields |= set(PeakSearch._fields)
+    parameters = set(signature(welch_peaks).parameters)
+    options = {*options_of(welch_peaks), *options_of(open_recording)}
+    assert known_fields & parameters <= options
 
 
 def test_none_leaves_an_option_out() -> None:
