@@ -214,7 +214,7 @@ def freeze_window(window: WindowLike | ArrayLike) -> WindowLike | bytes:
         )
     with np.errstate(invalid="ignore"):
         wide_samples = samples.astype(np.float64)
-    return FrozenWindow(_require_finite(wide_samples).tobytes())
+    return FrozenWindow(_check_samples(wide_samples).tobytes())
 
 
 def _hashable_parameter(parameter: object) -> object:
@@ -230,8 +230,10 @@ def _hashable_parameter(parameter: object) -> object:
     return tuple(array.tolist()) if array.ndim else array.item()
 
 
-def _require_finite(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the window's samples; raise UsageError if one is not finite."""
+def _check_samples(samples: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the window's samples; raise UsageError if one is not finite, or all are 0,
+    which would leave nothing of any signal.
+    """
     bad = ~np.isfinite(samples)
     if bad.any():
         index = int(bad.argmax())
@@ -240,6 +242,13 @@ def _require_finite(samples: NDArray[np.float64]) -> NDArray[np.float64]:
             f"the window is {samples[index]} at sample {index}",
             f"{int(bad.sum())} of {len(samples)} samples are not finite",
             "use another window",
+        )
+    if not samples.any():
+        raise UsageError(
+            _CONTEXT,
+            f"the window is 0 at all {len(samples)} of its samples",
+            "nothing would be left of the signal",
+            "use another window or longer segments",
         )
     return samples
 
@@ -300,7 +309,7 @@ def _window_samples(window: Any, nperseg: int | None, n_samples: int | None) -> 
         return window
     return _window_cache.get_or_create(
         (window, length),
-        lambda: _require_finite(get_window(window, length)).tobytes(),
+        lambda: _check_samples(get_window(window, length)).tobytes(),
         len,
     )
 

@@ -39,6 +39,7 @@ EXPLAIN = {
     "x.npy --fs 100 --segments 99": "fewer segments or leave out --nsegments 99",
     "x.npy --fs 100 --k 999": "request fewer peaks, or use a larger --nperseg N",
     "x.npy --fs 250 --nperseg 20 --k 16": "k is 16 … 1 to 11",
+    "x.npy --fs 250 --nperseg 2 --k 1": "the window is 0 at all 2 of its samples",
     "--n-fft 8 --k 6": "k is 6; must be 1 to 5, the number of bins",
     "--segments 3 --min-segments 4": "min_segments is 4; must be 1 to 3, the number of "
     "averaged segments",
@@ -92,6 +93,7 @@ REFUSALS: dict[str, dict[str, str]] = {
         "x.wav --layout samples-first": "--layout samples-first is not supported",
         "loud.npz --array x": "loud.npz … the power of channel 'Cz'",
         "x.npy --fs 250 --nperseg 20 --k 16": "k is 16 … 1 to 11",
+        "x.npy --fs 250 --nperseg 2 --k 1": "the window is 0 at all 2 of its samples",
     },
     "welch events.edf": {
         "--epochs Foo --tmax 1": "available annotations: 'Stim left', 'Stim",

@@ -60,7 +60,7 @@ UNUSUAL_INPUTS = {
     "silence": (np.zeros((2, 1000)), {}),
     "silent heatmap": (np.zeros((30, 1000)), {}),
     "one bin": (noise(2), {"nperseg": 1, "k": 1}),
-    "two bins": (noise(12), {"nperseg": 2, "k": 1}),
+    "two bins": (noise(12), {"nperseg": 3, "k": 1}),
     "no peaks": (np.zeros((3, 1000)), {"mode": "peaks"}),
     "many bins": (noise(12, 9000), {"nperseg": 8192, "preset": "scipy"}),
     "a log axis": (np.cumsum(noise(2, 9000), axis=1), {"nperseg": 2048}),

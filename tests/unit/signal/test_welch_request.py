@@ -4,9 +4,12 @@ and a little stricter.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+import rlxweb as rlx
 from rlxweb.core.errors import DTypeError, UsageError
 from rlxweb.ops.welch.parameters import segment_count
 from rlxweb.ops.welch.spec import sample_dtype
@@ -86,7 +89,10 @@ def test_the_counting_rule(n_samples: int, hop: int) -> None:
         (200, {"window": np.ones((2, 2))}, "a 1-D array"),
         (200, {"window": 8.6}, "must be a name, a tuple"),
         (200, {"window": np.ones(8) * 1j}, "real number"),
-        (200, {"window": np.zeros(8)}, "energy is 0; "),
+        (200, {"window": np.zeros(8)}, "the window is 0 at all 8 of its samples; "),
+        (200, {"window": np.zeros(8), "scaling": "none"}, "the window is 0 at all 8"),
+        (200, {"nperseg": 2, "preset": "rlx"}, "the window is 0 at all 2 of its"),
+        (200, {"window": np.full(8, 1e-200)}, "energy is 0; "),
         (200, {"window": [1, -1], "scaling": "spectrum"}, "sum is 0; "),
         (200, {"fs": 0}, "fs is 0; must be above 0"),
         (200, {"fs": float("nan")}, "fs is nan"),
@@ -145,6 +151,16 @@ def test_a_parameter_of_a_window_is_a_number(parameter: object, message: str) ->
         WelchRequest(window=("kaiser", parameter)).spec(512)
     array = WelchRequest(window=("kaiser", np.array(8.6))).spec(512)
     assert array == WelchRequest(window=("kaiser", 8.6)).spec(512)
+
+
+@pytest.mark.parametrize("call", [rlx.welch, rlx.welch_peaks, rlx.WelchStream])
+def test_two_samples_under_the_symmetric_hann_window_are_refused(call: Any) -> None:
+    """Its two samples are 0: every signal would be flat under it."""
+    options = {"k": 1} if call is not rlx.welch else {}
+    argument = 128.0 if call is rlx.WelchStream else np.ones(16)
+    message = rf"^{call.__name__}: the window is 0 at all 2 of its samples"
+    with pytest.raises(UsageError, match=message):
+        call(argument, nperseg=2, preset="rlx", **options)
 
 
 def test_a_row_shorter_than_the_spec_is_refused() -> None:
