@@ -53,9 +53,7 @@ def format_click_error(error: click.ClickException) -> str:
         text += " is missing"
     elif isinstance(error, click.NoSuchOption) and ctx is not None:
         text = f"no such option {error.option_name!r}"
-        suggestions = _suggest_flags(error.option_name, ctx.command)
-        if suggestions:
-            text += f"; did you mean {' or '.join(suggestions)}?"
+        text += _option_hint(error.option_name, ctx.command)
     else:
         text = error.format_message().rstrip(".")
         # The first word is no sentence's: what stands before it is.
@@ -73,21 +71,32 @@ def attach_command(
         required_flags = {
             f"--{name.replace('_', '-')}" for name in error.hint.arguments
         }
-        if not required_flags.issubset(
-            flag for param in command.params for flag in param.opts
-        ):
+        if not required_flags.issubset(_flags_of(command)):
             error.hint = f"with `rlxweb welch`: {error.hint.as_flags}"
 
 
-def _suggest_flags(option: str, command: click.Command) -> list[str]:
-    known_flags = [flag for param in command.params for flag in param.opts]
+def _option_hint(option: str, command: click.Command) -> str:
+    """Return what an unknown option of a command may stand for; "" if nothing is
+    known.
+    """
+    # Other commands do not need its modules.
+    from rlxweb.cli.welch_command import command as welch_command
+
+    known_flags = _flags_of(command)
     flag = option.lower().replace("_", "-")
     name = NAMES_ELSEWHERE.get(flag.lstrip("-").replace("-", "_"), "")
     aliases = _FLAG_ALIASES.get(flag, f"--{name}").split()
-    available_aliases = [flag for flag in aliases if flag in known_flags]
-    # Without their dashes, in which all are alike.
-    flags_by_name = {flag.lstrip("-"): flag for flag in known_flags}
-    return available_aliases or [
-        flags_by_name[name]
-        for name in near(option.lstrip("-"), flags_by_name, least=_MIN_SIMILARITY)
-    ]
+    suggestions = [flag for flag in aliases if flag in known_flags]
+    if not suggestions and flag in _flags_of(welch_command):
+        return "; it is an option of `rlxweb welch`"
+    if not suggestions:
+        # Without their dashes, in which all are alike.
+        flags_by_name = {flag.lstrip("-"): flag for flag in known_flags}
+        similar_names = near(option.lstrip("-"), flags_by_name, least=_MIN_SIMILARITY)
+        suggestions = [flags_by_name[name] for name in similar_names]
+    return f"; did you mean {' or '.join(suggestions)}?" if suggestions else ""
+
+
+def _flags_of(command: click.Command) -> list[str]:
+    options = (param for param in command.params if isinstance(param, click.Option))
+    return [flag for option in options for flag in option.opts]

@@ -137,6 +137,10 @@ REFUSALS: dict[str, dict[str, str]] = {
     },
     "explain": {
         "--nfft 1": "no such option '--nfft'; did you mean --n-fft or --nperseg?; see",
+        "x.npy --prominence 3": "no such option '--prominence'; it is an option of "
+        "`rlxweb welch`; see rlxweb explain --help",
+        "x.npy --prominense 3": "no such option '--prominense'; see",
+        "--file x.npy": "no such option '--file'; see",
     },
     f"explain --batch {10**9} --device cpu --measure": {
         "": "--measure: the rows need 4.29e+03 GiB; at most 1.5 GiB",
