@@ -260,7 +260,7 @@ def get_window(window: WindowLike, n: int, *, periodic: bool = True) -> Window:
     if n == 1:
         return np.ones(1)
     try:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):  # whether all are finite is told by its user
             samples = formula(n + 1 if periodic else n, *params)
     except (TypeError, ValueError, ArithmeticError) as error:
         raise UsageError(

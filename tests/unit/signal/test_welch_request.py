@@ -122,6 +122,7 @@ def test_the_counting_rule(n_samples: int, hop: int) -> None:
         (200, {"window": np.full(64, np.nan)}, "is nan at sample 0; 64 of 64 samples"),
         (200, {"window": [1, 2, np.inf]}, "is inf at sample 2; 1 of 3 samples"),
         (200, {"window": ("kaiser", np.nan)}, "the window is nan"),
+        (200, {"window": ("kaiser", 1e9)}, "the window is nan"),
         (200, {"window": ("gaussian", 0)}, "not finite"),
         (
             200,
