@@ -120,12 +120,9 @@ def _check_count(k: object, n_bins: int, context: str) -> int:
     """Return k as an int within its domain. Raises UsageError with both numbers."""
     count = coerce_integer("k", k, context)
     if not 1 <= count <= n_bins:
-        raise UsageError(
-            context,
-            f"k is {count}",
-            f"must be 1 to {n_bins}, the number of bins",
-            Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N")),
-        )
+        rule = f"must be 1 to {n_bins}, the number of bins"
+        hint = Advice("request fewer peaks, or use a larger {}", nperseg=Blank("N"))
+        raise UsageError(context, f"k is {count}", rule, hint if count > 0 else "")
     return count
 
 

@@ -220,7 +220,8 @@ def test_every_field_of_a_search_is_checked_by_all_that_take_it(field: str) -> N
         ({"prominence": np.inf, "mode": "peaks"}, "prominence is inf; .* finite"),
         ({"prominence": 1.0}, "prominence=1.0 does not apply to mode='bins'"),
         ({"k": True}, "k is True; it must be a whole number"),
-        ({"k": 0}, "k is 0; must be 1 to 129"),
+        ({"k": 0}, "k is 0; must be 1 to 129, the number of bins$"),
+        ({"k": 130}, "k is 130; must be 1 to 129, .*; request fewer peaks"),
         ({"min_segments": True}, "min_segments is True; it must be a whole number"),
         (
             {"nperseg": 601},
