@@ -262,9 +262,9 @@ def welch_spec(
     return WelchRequest(**estimate).spec(n_samples, dtype)
 
 
-def _quantity(scaling: str, preset: str, **_: Any) -> str:
+def _quantity(scaling: str | None, preset: str, **_: Any) -> str:
     """Return the name of the quantity that a scaling gives, as in `Spectrum`."""
-    if isinstance(scaling, _SciPyDefault) and preset != "scipy":
+    if scaling is None or isinstance(scaling, _SciPyDefault):
         scaling = PRESETS[preset].scaling
     return "squares" if scaling == "none" else str(scaling)
 

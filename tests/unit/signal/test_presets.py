@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mne
 import numpy as np
 import pytest
 import scipy.signal
 
+import rlxweb as rlx
 from rlxweb.core.errors import UsageError
 from rlxweb.ops.welch.cpu.spectrum import frequencies, welch_power
 from rlxweb.signal.presets import spec_from_preset
@@ -45,6 +48,19 @@ def test_rlx_by_its_definition(n: int) -> None:
     np.testing.assert_allclose(
         welch_power(X, spec), reference_welch(X, n), rtol=1e-10, atol=1e-20
     )
+
+
+@pytest.mark.parametrize(
+    ("preset", "quantity"),
+    [("scipy", "density"), ("mne", "density"), ("rlx", "squares")],
+)
+def test_no_scaling_is_that_of_the_preset(preset: str, quantity: str) -> None:
+    """`scaling=None`, as `WelchRequest` has it, is told like one that is left out."""
+    options: dict[str, Any] = {"preset": preset, "nperseg": 64}
+    left_out = rlx.welch(X, 250.0, **options)
+    none = rlx.welch(X, 250.0, **options, scaling=None)
+    assert none.quantity == left_out.quantity == quantity
+    np.testing.assert_array_equal(none.power, left_out.power)
 
 
 def test_arguments_override_the_preset() -> None:
