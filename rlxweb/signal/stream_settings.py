@@ -14,7 +14,7 @@ from rlxweb.core.fork_safety import cached_property
 from rlxweb.ops.welch.cpu.spectrum import frequencies
 from rlxweb.ops.welch.spec import WelchSpec
 from rlxweb.signal.frequency_bins import BinRange
-from rlxweb.signal.precision import Precision
+from rlxweb.signal.precision import PRECISIONS, Precision
 from rlxweb.signal.row_input import coerce_rate
 from rlxweb.signal.running_averages import (
     AVERAGES,
@@ -67,6 +67,8 @@ class StreamSettings:
                 CONTEXT, f"n_channels is {self.n_channels}", "must be at least 1"
             )
         check_choice("nan", self.nan, STREAM_NAN_POLICIES, CONTEXT)
+        if self.precision is not None:
+            check_choice("precision", self.precision, PRECISIONS, CONTEXT)
         check_choice("average", self.average, AVERAGES, CONTEXT)
         self.make_average()
         _ = self.peak_search
@@ -75,7 +77,7 @@ class StreamSettings:
     def _request(self) -> WelchRequest:
         return WelchRequest(
             fs=coerce_rate(self.fs, CONTEXT),
-            nperseg=coerce_integer("nperseg", self.nperseg, CONTEXT),
+            nperseg=self.nperseg,
             noverlap=self.noverlap,
             window=self.window,
             detrend=self.detrend,
@@ -116,6 +118,12 @@ class StreamSettings:
         return make_average(self.average, self.last, self.half_life, step, CONTEXT)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all settings but the window, whose samples are stored separately."""
+        """Return all settings but the window, whose samples are stored separately;
+        NumPy's numbers as Python's.
+        """
         names = (field.name for field in fields(self) if field.name != "window")
-        return {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in names}
+        return {
+            name: value.item() if isinstance(value, np.generic | np.ndarray) else value
+            for name, value in values.items()
+        }

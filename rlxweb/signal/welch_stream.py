@@ -12,6 +12,7 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from dataclasses import fields
 from functools import partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
@@ -38,8 +39,6 @@ from rlxweb.signal.stream_settings import CONTEXT, StreamNanPolicy, StreamSettin
 from rlxweb.signal.welch_request import DETREND_FROM_PRESET
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from numpy.typing import ArrayLike
 
     from rlxweb.core.device import DeviceLike
@@ -410,6 +409,7 @@ class WelchStream:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the state to an NPZ file, atomically."""
+        _check_path(path, "save")
         arrays: dict[str, Any] = self.state()
         with AtomicFiles() as files:
             np.savez(files.open(str(path)), **arrays)
@@ -417,6 +417,7 @@ class WelchStream:
     @classmethod
     def load(cls, path: str | PathLike[str], **device: Any) -> Self:
         """Read a stream that `save` wrote. Raises UsageError for another file."""
+        _check_path(path, "load")
         try:
             state = read_npz_arrays(path)
         except (OSError, ValueError) as error:
@@ -425,3 +426,10 @@ class WelchStream:
                 f"the file cannot be read as a saved stream ({error})",
             ) from error
         return cls.restored(state, **device)
+
+
+def _check_path(path: object, method: str) -> None:
+    """Raise UsageError for what is no path."""
+    if not isinstance(path, str | PathLike):
+        context = f"{CONTEXT}.{method}"
+        raise UsageError(context, f"got {shown(path)}", "expected a path")

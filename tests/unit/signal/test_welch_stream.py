@@ -288,6 +288,30 @@ def test_one_channel_and_integers(rng: np.random.Generator) -> None:
     assert_close(stream.power, rlx.welch(0.5 * (counts + 3.0), FS, nperseg=64)[1])
 
 
+def test_numpy_numbers_are_settings_as_python_numbers_are() -> None:
+    """Also of a stream that is kept: JSON has none of NumPy's."""
+    x = X[:1].astype(np.float32)
+    options = {"nperseg": 64, "k": 3, "average": "last", "last": 5, "prominence": 0}
+    expected = rlx.WelchStream(FS, **options)
+    numbers = {"k": np.int64(3), "last": np.array(5), "prominence": np.float32(0)}
+    stream = rlx.WelchStream(np.float32(FS), **options | numbers | {"nperseg": 64.0})
+    for one in (expected, stream):
+        one.push(x[:, :500])
+    restored = rlx.WelchStream.restored(stream.state())
+    for one in (expected, restored):
+        one.push(x[:, 500:])
+    np.testing.assert_array_equal(restored.power, expected.power)
+    np.testing.assert_array_equal(restored.peaks.hz, expected.peaks.hz)
+
+
+@pytest.mark.parametrize("path", [3, None, b"stream.npz"])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    with pytest.raises(UsageError, match=r"WelchStream\.load: got .*expected a path"):
+        rlx.WelchStream.load(path)
+    with pytest.raises(UsageError, match=r"WelchStream\.save: got .*expected a path"):
+        rlx.WelchStream(FS).save(path)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -303,6 +327,8 @@ def test_one_channel_and_integers(rng: np.random.Generator) -> None:
         ({"nan": "drop"}, "nan is 'drop'"),
         ({"fmin": 60}, "there is no bin at or above 60 Hz"),
         ({"mode": "tops"}, "mode is 'tops'"),
+        ({"precision": "f16"}, "precision is 'f16'; it must be 'auto' or 'f32'"),
+        ({"nperseg": 64.5}, "WelchStream: nperseg is 64.5; it must be a whole number"),
     ],
 )
 def test_invalid_streams_are_refused(options: dict[str, Any], message: str) -> None:
