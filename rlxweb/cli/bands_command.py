@@ -72,7 +72,7 @@ def _parse_bands(ctx: click.Context, param: click.Parameter, text: str) -> Bands
 @VALUE_OPTIONS
 @click.option(
     "--segment-s",
-    type=click.FloatRange(0, min_open=True),
+    type=options.FiniteFloatRange(0, min_open=True),
     help="Seconds per segment; default: the duration of two cycles at the lowest band "
     "edge, but at least 4 s; with --epochs, one epoch.",
 )

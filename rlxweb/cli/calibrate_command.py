@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,15 +43,6 @@ StoredCalibration = tuple[Calibration, Path | None]
 """Calibration and the file that stores it; None where it could not be stored."""
 
 
-def _check_not_nan(
-    context: click.Context, option: click.Parameter, value: float
-) -> float:
-    """Raise BadParameter for a NaN."""
-    if math.isnan(value):
-        raise click.BadParameter("nan is not a valid number of seconds")
-    return value
-
-
 @click.command(name="calibrate")
 @options.devices_option("every engine of this machine")
 @click.option(
@@ -60,8 +50,7 @@ def _check_not_nan(
 )
 @click.option(
     "--budget-s",
-    type=click.FloatRange(min=0.0, min_open=True, max=600.0),
-    callback=_check_not_nan,
+    type=options.FiniteFloatRange(min=0.0, min_open=True, max=600.0),
     default=BUDGET_S,
     show_default=True,
     help="Time limit per device in seconds; no new measurement starts after it.",

@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from rlxweb.batch.epoch_options import EPOCH_GROUPINGS, EpochOptions
-from rlxweb.cli.options import Decorator, choice_option, combine_options, value_option
+from rlxweb.cli.options import (
+    Decorator,
+    FiniteFloatRange,
+    choice_option,
+    combine_options,
+    value_option,
+)
 from rlxweb.core.errors import UsageError
 
 EPOCH_OPTIONS: Decorator = combine_options(
@@ -32,7 +38,7 @@ EPOCH_OPTIONS: Decorator = combine_options(
     ),
     value_option(
         "--reject",
-        click.FloatRange(0, min_open=True),
+        FiniteFloatRange(0, min_open=True),
         "Drop epochs in which a channel exceeds this peak-to-peak value in µV.",
     ),
     click.option(

@@ -56,7 +56,7 @@ SCHEMA = "rlxweb.learn/1"
 SUFFIX = ".rlxl"
 OUTPUT_OPTIONS = ("out", "json", "plot", "resume")
 HEADS = ("", "gates", "transforms", "error", "peaks found", "arithmetic")
-_POSITIVE = click.FloatRange(0, min_open=True)
+_POSITIVE = options.FiniteFloatRange(0, min_open=True)
 
 
 def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) -> int:
@@ -93,7 +93,7 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
 @options.declared_options(welch_peaks, "preset", "window")
 @options.value_option(
     "--error",
-    click.FloatRange(0, 1, min_open=True, max_open=True),
+    options.FiniteFloatRange(0, 1, min_open=True, max_open=True),
     "Maximum relative error of the power of a bin (root mean square).",
     1e-3,
 )
@@ -117,7 +117,7 @@ def _check_power_of_two(ctx: click.Context, param: click.Parameter, value: int) 
 )
 @options.value_option(
     "--price",
-    click.FloatRange(0),
+    options.FiniteFloatRange(0),
     "Weight of the open gates in the training loss, relative to the error.",
     DEFAULT_PRICE,
 )

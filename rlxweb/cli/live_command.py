@@ -49,7 +49,7 @@ _PIPE_OPTIONS = ("raw", "channels", "fs")
 )
 @options.value_option(
     "--fs",
-    click.FloatRange(0, min_open=True),
+    options.FiniteFloatRange(0, min_open=True),
     "Sampling rate in Hz, for a pipe, a microphone or a file that states no rate.",
 )
 @click.option(
@@ -59,15 +59,15 @@ _PIPE_OPTIONS = ("raw", "channels", "fs")
     metavar="C",
     help="Use only this channel of a file; repeatable.",
 )
-@options.value_option("--replay", click.FloatRange(0, min_open=True),
+@options.value_option("--replay", options.FiniteFloatRange(0, min_open=True),
                 "Replay a file at this speed; 2 is twice as fast as "
                 "recorded.")  # fmt: skip
 @click.option(
     "--all", "since_begin", is_flag=True, help="Read a growing file from its start."
 )
-@options.value_option("--idle-s", click.FloatRange(0, min_open=True),
+@options.value_option("--idle-s", options.FiniteFloatRange(0, min_open=True),
                 "Stop when a file has not grown for this many seconds.")  # fmt: skip
-@options.value_option("--segment-s", click.FloatRange(0, min_open=True),
+@options.value_option("--segment-s", options.FiniteFloatRange(0, min_open=True),
                 "Seconds per segment.", 2.0)  # fmt: skip
 @options.value_option("--k", click.IntRange(1), "Peaks per channel.", 3)
 @options.value_option("--fmin", float, "Lowest frequency, in Hz.", 0.5)
@@ -76,7 +76,7 @@ _PIPE_OPTIONS = ("raw", "channels", "fs")
 )
 @options.choice_option("--average", ("exponential", "last", "all", "none"),
                 "How segments are averaged.", "exponential")  # fmt: skip
-@options.value_option("--half-life", click.FloatRange(0, min_open=True),
+@options.value_option("--half-life", options.FiniteFloatRange(0, min_open=True),
                 "Half-life of a segment's weight for --average "
                 "exponential, in seconds.", 4.0)  # fmt: skip
 @options.value_option(
@@ -91,9 +91,11 @@ _PIPE_OPTIONS = ("raw", "channels", "fs")
 @options.value_option(
     "--show", str, "Channel whose spectrum is drawn; default: the first."
 )
-@options.value_option("--duration-s", click.FloatRange(0, min_open=True),
+@options.value_option("--duration-s", options.FiniteFloatRange(0, min_open=True),
                 "Stop after this many seconds of signal.")  # fmt: skip
-@options.value_option("--every-s", click.FloatRange(0.02), "Seconds between updates.")
+@options.value_option(
+    "--every-s", options.FiniteFloatRange(0.02), "Seconds between updates."
+)
 @click.option(
     "--json-lines", is_flag=True, help="Print each update as one line of JSON."
 )

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Final
 
 import click
@@ -34,6 +35,18 @@ def complete_device_label(
     known = dict.fromkeys((*(d.label for d in Device), *engine_labels()))
     auto_labels = ("auto",) if param.name == "device" else ()
     return [label for label in (*auto_labels, *known) if label.startswith(incomplete)]
+
+
+class FiniteFloatRange(click.FloatRange):
+    """Range of numbers; click's has infinity in it, and NaN in every one."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{number} is not finite", param, ctx)
+        return number
 
 
 MIN_SEGMENTS = click.option(
@@ -189,7 +202,7 @@ def combine_options(*decorators: Decorator) -> Decorator:
     return decorate
 
 
-_POSITIVE = click.FloatRange(0, min_open=True)
+_POSITIVE = FiniteFloatRange(0, min_open=True)
 _CALLBACKS: dict[str, Any] = {"window": _parse_window}
 _COMPLETIONS: dict[str, Any] = {"device": complete_device_label}
 
@@ -220,7 +233,7 @@ def _click_option(option: Option, prefix: str) -> Decorator:
     elif option.is_positive:
         value_type = click.IntRange(1) if option.kind is int else _POSITIVE
     elif option.below is not None:
-        value_type = click.FloatRange(0, option.below, max_open=True)
+        value_type = FiniteFloatRange(0, option.below, max_open=True)
     callback = _CALLBACKS.get(option.name)
     if option.is_list and option.kind is str:
         callback = _parse_names

@@ -113,14 +113,14 @@ def _parse_device_names(
 @add_browser_options
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0.1),
+    type=options.FiniteFloatRange(min=0.1),
     default=CASE_TIMEOUT_S,
     show_default=True,
     help="Seconds after which a case counts as hung.",
 )
 @click.option(
     "--memory",
-    type=click.FloatRange(min=0.1),
+    type=options.FiniteFloatRange(min=0.1),
     metavar="GIB",
     help="Memory limit of an engine's process [half of the machine's memory].",
 )

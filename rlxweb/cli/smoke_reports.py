@@ -65,7 +65,7 @@ _REPORT_OPTIONS = (
     ),
     options.value_option(
         "--slower",
-        click.FloatRange(min=1.01),
+        options.FiniteFloatRange(min=1.01),
         "With --compare: report cases whose time changed by at least this factor.",
         SLOWDOWN_RATIO,
     ),

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from rlxweb.cli.main import COMMANDS
+from rlxweb.cli.options import FiniteFloatRange
 from tests.cli_runners import CommandRunner, check_rejected, matches
 
 STIM = "--epochs stim* --tmin -0.2 --tmax 0.8"
@@ -163,6 +167,7 @@ REFUSALS: dict[str, dict[str, str]] = {
         "--parquet x.csv": "must end in .parquet",
         "--plot x.gif": "the suffix is '.gif'",
         "--segment-s 0": "0.0 is not in the range",
+        "--segment-s nan": "'--segment-s': nan is not finite",
         "--ratios theta": "'theta' is not a ratio; expected two bands",
         "--ratios theta/bet": "there is no band 'bet'",
         "--fit 2:40": "a fit of the 1/f part; add --aperiodic or --knee",
@@ -185,6 +190,8 @@ REFUSALS: dict[str, dict[str, str]] = {
     },
     "spectrogram x.npy --fs 200": {
         "--overlap 1": "1.0 is not in the range",
+        "--overlap nan": "'--overlap': nan is not finite",
+        "--segment-s inf": "'--segment-s': inf is not finite",
         "--fmin 300": "there is no bin at or above 300 Hz",
         "--columns 0": "0 is not in the range",
         "--plot x.gif": "the suffix is '.gif'",
@@ -279,6 +286,7 @@ REFUSALS: dict[str, dict[str, str]] = {
         "a.edf --port 8765": "--port … it requires --web",
         "a.edf --no-open": "--no-open … it requires --web",
         "nowhere.edf": "'nowhere.edf': the file does not exist",
+        "slow.edf --segment-s nan": "'--segment-s': nan is not finite",
         "slow.edf --replay 1000 --fmin 40": "there is no bin at or above 40 Hz",
     },
     "profile": {
@@ -315,7 +323,7 @@ REFUSALS: dict[str, dict[str, str]] = {
         "--budget-s -1": "-1.0 is not in the range",
         "--budget-s 601": "601.0 is not in the range 0.0<x<=600.0",
         "--budget-s soon": "'soon' is not a valid float",
-        "--budget-s nan": "nan is not a valid number of seconds",
+        "--budget-s nan": "'--budget-s': nan is not finite",
         "--fast": "no such option '--fast'",
         "--json out.json": "unexpected extra argument (out.json)",
     },
@@ -491,3 +499,11 @@ def test_dissimilar_names_get_no_suggestion(call: CommandRunner) -> None:
     """`--fs` is no answer to a band."""
     for option in ("--frequency", "--xyz"):
         assert "did you mean" not in call("welch", option, 1).err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_range_of_a_command_has_nan_in_it(name: str) -> None:
+    """As click's own ranges do."""
+    command = import_module(f"rlxweb.cli.{name}_command").command
+    ranges = [p.type for p in command.params if isinstance(p.type, click.FloatRange)]
+    assert {type(one) for one in ranges} <= {FiniteFloatRange}
