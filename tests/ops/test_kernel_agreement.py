@@ -311,7 +311,8 @@ def test_kernels_are_tried_on_special_values() -> None:
     tried = {
         op for op, cases in CASES_BY_OP.items() if any(case.edit for case in cases)
     }
-    assert ops - tried == WITHOUT_SPECIAL_VALUES.keys()
+    # Where nothing is compiled, as in a browser tab, fewer ops have kernels.
+    assert ops - tried == WITHOUT_SPECIAL_VALUES.keys() & ops
 
 
 def test_a_kernel_is_tried_in_its_dtypes_alone(
