@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
-from inspect import signature
+from inspect import BoundArguments, Parameter, Signature, signature
 from numbers import Real
 from typing import Any, Final, TypeVar, cast
 
@@ -167,13 +167,31 @@ def bind_arguments(
     name     the function that was called, which takes the same
     Errors   TypeError as Python's own, with that name
     """
-    try:
-        bound_arguments = signature(function).bind(*args, **kwargs)
-    except TypeError as error:
-        check_option_names(name, kwargs, signature(function).parameters)
-        raise TypeError(f"{name}() {error}") from None
+    bound_arguments = bind_call(signature(function), name, args, kwargs)
     bound_arguments.apply_defaults()
     return bound_arguments.arguments
+
+
+def bind_call(
+    called: Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> BoundArguments:
+    """Return the arguments of a call by name.
+
+    Errors   TypeError as Python's own, with the name of the function that was called,
+             and the argument that is meant by a misspelled one
+    """
+    try:
+        return called.bind(*args, **kwargs)
+    except TypeError as error:
+        check_call_options(called, name, kwargs)
+        raise TypeError(f"{name}() {error}") from None
+
+
+def check_call_options(called: Signature, name: str, options: Iterable[str]) -> None:
+    """Raise the TypeError of `check_option_names`, unless any option is accepted."""
+    parameters = called.parameters
+    if not any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values()):
+        check_option_names(name, options, parameters)
 
 
 def check_option_names(
@@ -210,7 +228,7 @@ def suggest_misspelled_options(function: F, name: str = "") -> F:
         try:
             return function(*args, **kwargs)
         except TypeError:
-            check_option_names(name, kwargs, signature(function).parameters)
+            check_call_options(signature(function), name, kwargs)
             raise
 
     return cast(F, wrapper)

@@ -88,7 +88,22 @@ class Attr:
                     f"attribute {self.name}={value!r} is out of range",
                     f"{self.name} must be {' and '.join(rules)}",
                 )
+        if self.kind == "float" and self.above is not None:
+            _check_above_in_float32(self.name, value, self.above)
         return value
+
+
+def _check_above_in_float32(name: str, value: float, limit: float) -> None:
+    """Check that rounding to float32, in which kernels compute, leaves a number above
+    its limit. Errors  AttributeRefused.
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = float(np.float32(value))
+    if not rounded > limit:
+        raise bad_attribute(
+            f"attribute {name}={value!r} is {rounded:g} in float32",
+            f"{name} must be > {limit:g} there too",
+        )
 
 
 def _canonical_int(value: Any) -> int:

@@ -16,6 +16,7 @@ from inspect import Parameter, Signature, signature
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from rlxweb.core.argument_validation import bind_call, check_call_options
 from rlxweb.core.errors import GraphError, RlxError
 from rlxweb.ir.attribute import REQUIRED, Attr, AttrKind
 from rlxweb.ir.builder_call_trace import traced_method
@@ -137,10 +138,8 @@ def _make_method(op: Op) -> Callable[..., Any]:
 
     def method(self: Any, /, *args: Any, **kwargs: Any) -> Tensor:
         if kwargs or len(args) != count or has_required_attrs:
-            try:
-                kwargs = own_signature.bind(self, *args, **kwargs).arguments
-            except TypeError as error:
-                raise TypeError(f"Graph.{name}(): {error}") from None
+            bound = bind_call(own_signature, f"Graph.{name}", (self, *args), kwargs)
+            kwargs = bound.arguments
             kwargs.pop("self")
             args = tuple(kwargs.pop(operand) for operand in operand_names)
         operands = self._pair(*args) if count == 2 else args
@@ -200,6 +199,9 @@ def _checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*values, **kwargs)
         except RlxError as error:
             _name_method(error, name, args[1:2])
+            raise
+        except TypeError:
+            check_call_options(signature(function), f"Graph.{name}", kwargs)
             raise
 
     return checked

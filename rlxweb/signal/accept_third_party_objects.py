@@ -10,12 +10,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from functools import wraps
-from inspect import Parameter, iscoroutinefunction, signature
+from inspect import iscoroutinefunction, signature
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from rlxweb.core.argument_validation import check_option_names, coerce_float
+from rlxweb.core.argument_validation import bind_call, check_call_options, coerce_float
 from rlxweb.core.errors import RecordingWarning, UsageError
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.results.labels import Labels
@@ -108,11 +108,7 @@ class _ObjectArguments:
 
     def check(self, options: Iterable[str]) -> None:
         """Raise TypeError for an option that the function does not take."""
-        known = self.signature.parameters
-        if not any(
-            parameter.kind is Parameter.VAR_KEYWORD for parameter in known.values()
-        ):
-            check_option_names(self.name, options, known)
+        check_call_options(self.signature, self.name, options)
 
     def resolve(
         self, args: tuple[Any, ...], options: dict[str, Any]
@@ -120,11 +116,7 @@ class _ObjectArguments:
         """Return the arguments with arrays in place of objects, and the labels of the
         objects.
         """
-        try:
-            bound = self.signature.bind(*args, **options).arguments
-        except TypeError as error:
-            self.check(options)
-            raise TypeError(f"{self.name}() {error}") from None
+        bound = bind_call(self.signature, self.name, args, options).arguments
         extra = bound.pop("options", {})
         return _resolve_objects(self.context, self.names, {**bound, **extra})
 

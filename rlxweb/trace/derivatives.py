@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from rlxweb.core.argument_validation import bind_call
 from rlxweb.core.array_coercion import describe_type
 from rlxweb.core.errors import RlxError, UsageError, shown
 from rlxweb.ir.graph import Graph
@@ -121,7 +122,7 @@ class DerivativeFunction(InlineFunction):
         self._derivative = derivative
 
     def given(self, args: Any, kwargs: Any) -> FlattenedArguments:
-        bound = self._signature.bind(*args, **kwargs)
+        bound = bind_call(self._signature, self._name, args, kwargs)
         positions = set(self._derivative.argument_positions(len(bound.args)))
         positional = (
             _floats_to_arrays(a) if n in positions else a

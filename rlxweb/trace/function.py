@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
+from rlxweb.core.argument_validation import bind_call
 from rlxweb.core.array_coercion import describe_type
 from rlxweb.core.device import DeviceLike
 from rlxweb.core.errors import (
@@ -197,7 +198,7 @@ class Function(Generic[P, R]):
         """Flatten the arguments of a call into a structure and arrays. Errors
         UsageError, ShapeError.
         """
-        bound_arguments = self._signature.bind(*args, **kwargs)
+        bound_arguments = bind_call(self._signature, self._name, args, kwargs)
         bound_arguments.apply_defaults()
         named_arrays: list[tuple[str, Any]] = []
         children = []

@@ -15,8 +15,8 @@ import numpy as np
 
 from rlxweb.engines.pool import pool
 from rlxweb.gpu.coroutine_runner import run_blocking
-from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import registry
 from rlxweb.ir.shape_arithmetic import Shape, numel
 from rlxweb.ir.tensor import Tensor
 from rlxweb.select.device_and_adapter import DevicePlace
@@ -39,12 +39,28 @@ LAYER_SHAPES = ((8, 64), (128, 256), (512, 768))
 """(rows, width) of whole layers."""
 
 
+def _float_ops(arity: int) -> list[str]:
+    """Return the names of all elementwise ops of so many operands that take floats."""
+    return [
+        op.name
+        for op in registry
+        if op.has_trait("elementwise")
+        and not op.has_trait("custom")
+        and op.arity == arity
+        and op.samples[0].inputs[0].dtype.is_float
+    ]
+
+
 def _unary(name: str) -> BuildOutput:
-    return lambda g, s: g.apply(name, g.input("x", s))
+    return lambda g, s: g.apply(
+        name, g.input("x", s), **registry.get(name).example_attrs()
+    )
 
 
 def _binary(name: str) -> BuildOutput:
-    return lambda g, s: g.apply(name, g.input("x", s), g.input("y", s))
+    return lambda g, s: g.apply(
+        name, g.input("x", s), g.input("y", s), **registry.get(name).example_attrs()
+    )
 
 
 def _where(g: Graph, s: Shape) -> Tensor:
@@ -157,25 +173,13 @@ def _chain(g: Graph, s: Shape) -> Tensor:
     return x
 
 
-UNARY_OPS = (
-    "gelu gelu_approx silu relu sigmoid tanh exp log sqrt rsqrt sin cos tan atan neg "
-    "abs round erf floor ceil trunc sign reciprocal exp2 expm1 log2 log1p sinh cosh "
-    "asinh acosh atanh asin acos isnan isinf isfinite softplus mish elu selu celu "
-    "hard_sigmoid hard_swish softsign leaky_relu thresholded_relu shrink swish"
-).split()
-BINARY_OPS = (
-    "add sub mul div maximum minimum pow eq ne lt le gt ge psd mod fmod floor_divide "
-    "atan2 prelu"
-).split()
 FAMILIES: Mapping[str, tuple[BuildOutput, tuple[Shape, ...]]] = {
-    **{name: (_unary(name), FLAT_SHAPES) for name in UNARY_OPS},
-    **{name: (_binary(name), FLAT_SHAPES) for name in BINARY_OPS},
+    **{name: (_unary(name), FLAT_SHAPES) for name in _float_ops(1)},
+    **{name: (_binary(name), FLAT_SHAPES) for name in _float_ops(2)},
     "where": (_where, FLAT_SHAPES),
-    "cast": (lambda g, s: g.cast(g.input("x", s), DType.I32), FLAT_SHAPES),
-    "bitcast": (
-        lambda g, s: g.apply("bitcast", g.input("x", s), to=DType.I32),
-        FLAT_SHAPES,
-    ),
+    # A cast to the same dtype, as in their first samples, would be no work.
+    "cast": (lambda g, s: g.cast(g.input("x", s), "i32"), FLAT_SHAPES),
+    "bitcast": (lambda g, s: g.bitcast(g.input("x", s), "i32"), FLAT_SHAPES),
     "gelu chain": (_chain, FLAT_SHAPES),
     **{
         f"{name}, {where}": (_reduction(name, axis), ROW_SHAPES)

@@ -186,10 +186,6 @@ def _conv_integer(g: Graph, s: Shape) -> Tensor:
     return g.cast(g.conv_integer(_as_bytes(g, s), w, 128, padding=1), "f32")
 
 
-def _round_divide(g: Graph, s: Shape) -> Tensor:
-    return g.round_divide(g.input("x", s) * 50.0, g.input("y", s) + 0.1)
-
-
 NETWORKS: Mapping[str, tuple[BuildOutput, tuple[Shape, ...]]] = {
     **{name: (_bitwise(name), TABLE_SHAPES) for name in BITWISE_OPS},
     **{name: (_logical(name), TABLE_SHAPES) for name in LOGICAL_OPS},
@@ -211,7 +207,6 @@ NETWORKS: Mapping[str, tuple[BuildOutput, tuple[Shape, ...]]] = {
     "conv, depthwise": (_depthwise, IMAGE_SHAPES),
     "deform_conv": (_deform_conv, IMAGE_SHAPES),
     "quantize_linear": (_quantize_round_trip, TABLE_SHAPES),
-    "round_divide": (_round_divide, TABLE_SHAPES),
     "matmul_integer": (_matmul_integer, ((16, 64), (64, 256), (512, 256))),
     "conv_integer": (_conv_integer, ((1, 8, 16, 16), (2, 16, 32, 32), (8, 32, 64, 64))),
     "conv_transpose": (_conv_transpose, IMAGE_SHAPES),

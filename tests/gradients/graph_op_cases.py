@@ -17,7 +17,7 @@ import numpy as np
 import rlxweb as rlx
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import infer_type
-from rlxweb.ir.op import Op, TensorType
+from rlxweb.ir.op import Op, TensorType, registry
 from rlxweb.ir.sample import Sample
 from rlxweb.ops.elementwise.parametric_activation import SELU_ALPHA, SELU_GAMMA
 from tests.gradients.derivative_comparison import (
@@ -87,7 +87,8 @@ ELEMENTWISE: dict[str, Function] = {
     "round_divide": lambda jax, x, y: jax.numpy.round(x / y),
 }
 BINARY_NAMES = ("prelu", "psd", "round_divide")
-EXTRA_ARGUMENTS: dict[str, tuple[Any, ...]] = {"clip": (-1.0, 2.0)}
+METHOD_ARGUMENTS: dict[str, dict[str, Any]] = {"clip": {"min": -1.0, "max": 2.0}}
+"""What a method that is no op is called with; an op, with its sample's attributes."""
 NUMPY_NAMES = {
     "abs": "absolute",
     "acos": "arccos",
@@ -127,9 +128,12 @@ def elementwise_case(jax: Any, name: str) -> DerivativeCase:
         if name in BINARY_NAMES
         else (ALL_VALUES,)
     )
-    arguments = EXTRA_ARGUMENTS.get(name, ())
+    is_op = name in registry
+    arguments = (
+        registry.get(name).example_attrs() if is_op else METHOD_ARGUMENTS.get(name, {})
+    )
     return DerivativeCase(
-        lambda *x: getattr(nn, name)(*x, *arguments),
+        lambda *x: getattr(nn, name)(*x, **arguments),
         lambda *x: ELEMENTWISE[name](jax, *x),
         {"values": values},
         is_elementwise=True,

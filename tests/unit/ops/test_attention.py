@@ -256,6 +256,7 @@ def test_the_output_has_the_queries_rows_and_the_values_size() -> None:
         ((Q, K, K), WINDOW | {"window": -1}, AttributeRefused, "window must be >= 0"),
         ((Q, K, K), {"mask_kind": "diagonal"}, AttributeRefused, "sliding_window"),
         ((Q, K, K), {"softcap": 0.0}, AttributeRefused, "softcap must be > 0 and <="),
+        ((Q, K, K), {"softcap": 1e-300}, AttributeRefused, "is 0 in float32"),
         ((Q, K, K), {"score_scale": math.nan}, AttributeRefused, "finite"),
         ((Q, K, K, (3, 7)), {}, GraphError, "expected 0"),
         ((Q, K, K, (3, 8)), {"mask_kind": "causal"}, ShapeError, r"\[B, H, Sq, Sk\]"),
