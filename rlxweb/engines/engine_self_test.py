@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlxweb.compiler.pipeline import compile_graph
-from rlxweb.core.errors import AdapterMissing
+from rlxweb.core.errors import AdapterMissing, DeviceError
 from rlxweb.engines.protocol import Array, Engine, output_fault, output_types
 from rlxweb.ir.graph import Graph
 
@@ -29,6 +29,11 @@ async def run_self_test(engine: Engine, context: str) -> None:
     program = await engine.prepare(compile_graph(graph, engine.target))
     try:
         outputs = await engine.run(program, feeds)
+    except DeviceError as error:
+        if type(error) is not DeviceError:
+            raise
+        # The engine's own check of its outputs, or what its code raised.
+        raise AdapterMissing(context, error.problem, hint=_ADVICE) from error
     finally:
         await program.close()
     fault = output_fault(output_types(graph), outputs)

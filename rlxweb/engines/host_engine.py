@@ -17,6 +17,7 @@ from rlxweb.engines.protocol import (
     Program,
     check_outputs,
     closed_error,
+    engine_named_in_errors,
     output_types,
     read_only_view,
     require_own_buffer,
@@ -55,7 +56,10 @@ class HostEngine(Engine):
             raise closed_error(f"run '{prepared.plan.graph.name}' on {self.name}")
         for name, value in feeds.items():
             values[name] = await _host_array(self, value)
-        outputs = [np.array(out, order="C") for out in self.compute(prepared, values)]
+        with engine_named_in_errors(self, f"run '{prepared.plan.graph.name}'"):
+            outputs = self.compute(prepared, values)
+            if isinstance(outputs, Sequence):
+                outputs = [np.array(output, order="C") for output in outputs]
         check_outputs(self, prepared.plan.graph, prepared.output_types, outputs)
         flags = keep or [False] * len(outputs)
         return [

@@ -10,14 +10,22 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from rlxweb.core.errors import DeviceError, GraphError, SessionClosed, Unsupported
+from rlxweb.core.errors import (
+    DeviceError,
+    GraphError,
+    RlxError,
+    SessionClosed,
+    Unsupported,
+    shown,
+)
 from rlxweb.ir.shape_arithmetic import format_shape
 
 if TYPE_CHECKING:  # an engine says what it is before anybody compiles for it
@@ -282,12 +290,14 @@ def output_types(graph: Graph) -> OutputTypes:
     return tuple((tensor_type, tensor_type.dtype.numpy) for tensor_type in types)
 
 
-def output_fault(declared: OutputTypes, outputs: Sequence[Any]) -> str:
+def output_fault(declared: OutputTypes, outputs: Any) -> str:
     """Return which output of a run is not of its declared dtype and shape; "" if all
     are.
 
     declared  `output_types` of the graph, which whoever checks each run computes once
     """
+    if not isinstance(outputs, Sequence):
+        return f"{shown(outputs)} instead of a list of outputs"
     if len(outputs) != len(declared):
         return f"{len(outputs)} outputs; the graph has {len(declared)}"
     for position, (output, (declared_type, dtype)) in enumerate(
@@ -311,11 +321,30 @@ def check_outputs(
     """
     fault = output_fault(declared, outputs)
     if fault:
+        doing = f"run '{graph.name}' on {engine.name}"
+        raise DeviceError(doing, f"the engine returned {fault}", hint=_ENGINE_ADVICE)
+
+
+@contextmanager
+def engine_named_in_errors(engine: Engine, doing: str) -> Iterator[None]:
+    """Turn what the code of an engine raises into an error that names the engine.
+
+    doing    what it was called for: "prepare 'welch'"
+    Errors   DeviceError, with the original as its cause. Errors of rlxweb and
+             MemoryError, which say enough, are raised as they are.
+    """
+    try:
+        yield
+    except (RlxError, MemoryError):
+        raise
+    except Exception as error:
+        problem = f"the engine raised {type(error).__name__}: {error}"
         raise DeviceError(
-            f"run '{graph.name}' on {engine.name}",
-            f"the engine returned {fault}",
-            hint="report it to the author of the engine, or choose another device",
-        )
+            f"{doing} on {engine.name}", problem, hint=_ENGINE_ADVICE
+        ) from error
+
+
+_ENGINE_ADVICE = "report it to the author of the engine, or choose another device"
 
 
 def closed_error(context: str) -> SessionClosed:

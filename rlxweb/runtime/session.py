@@ -27,7 +27,7 @@ from rlxweb.cost.decision import Candidate, Decision
 from rlxweb.engines.capabilities import SharesParams
 from rlxweb.engines.custom_op_reference_check import check_custom_ops
 from rlxweb.engines.pool import pool
-from rlxweb.engines.protocol import Engine
+from rlxweb.engines.protocol import Engine, engine_named_in_errors
 from rlxweb.gpu.coroutine_runner import await_or_offload, run_blocking
 from rlxweb.ir.dtype import DType, DTypeLike, as_dtype
 from rlxweb.ir.graph import Graph
@@ -265,7 +265,9 @@ class Session:
             None if find_shared_program is None else find_shared_program(engine)
         )
         if shared_program is None or not isinstance(engine, SharesParams):
-            return PreparedGraph(candidate, engine, await engine.prepare(plan))
+            with engine_named_in_errors(engine, f"prepare '{job.graph.name}'"):
+                program = await engine.prepare(plan)
+            return PreparedGraph(candidate, engine, program)
         program = await engine.prepare_sharing_params(plan, shared_program)
         params = program.params
         shares_params = params is not None and params is shared_program.params

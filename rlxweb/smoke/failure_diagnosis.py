@@ -6,6 +6,7 @@ Reads rows of the report and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 RowFields = Mapping[str, Any]
@@ -113,13 +114,15 @@ def describe_wrong_case(row: RowFields) -> str:
     if first_wrong is None:
         return f"{subject}: {row['why']}"
     index = tuple(first_wrong["at"])
-    return (
+    want, got = first_wrong["want"], first_wrong["got"]
+    text = (
         f"{subject}: {row['wrong']:,} of {row['elements']:,} elements are wrong, "
-        f"first at "
-        f"{index}: expected {_format_number(first_wrong['want'])}, got "
-        f"{_format_number(first_wrong['got'])}; the "
-        f"largest error is {_format_number(row['max_error'])}"
+        f"first at {index}: expected {_format_number(want)}, got {_format_number(got)}"
     )
+    # The largest error is that of finite elements, others have none.
+    if isfinite(float(want)) and isfinite(float(got)):
+        text += f"; the largest error is {_format_number(row['max_error'])}"
+    return text
 
 
 def _format_number(value: float | str) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rlxweb import Graph
+from rlxweb import Graph, Session
 from rlxweb.core.errors import DeviceError, GraphError, SessionClosed, Unsupported
 from rlxweb.core.limits import tiny_limits
 from rlxweb.engines.capabilities import HasVariants, Measures, Profiles, with_limits
 from rlxweb.engines.cpu import CpuEngine
 from rlxweb.engines.host_engine import HostEngine
-from rlxweb.engines.pool import EnginePool
+from rlxweb.engines.pool import EnginePool, pool
 from rlxweb.engines.protocol import (
     Array,
     Engine,
@@ -71,7 +72,8 @@ def test_optional_members_have_defaults() -> None:
     [
         (np.ones(2), r"output 0 as \[2\] float64; the graph declares it as \[2\] f32"),
         (np.ones(3, np.float32), r"output 0 as \[3\] float32; .* as \[2\] f32"),
-        (None, "0 outputs; the graph has 1"),
+        (..., "0 outputs; the graph has 1"),
+        (None, "None instead of a list of outputs"),
     ],
 )
 def test_a_run_refuses_outputs_of_another_type(output: Any, words: str) -> None:
@@ -82,12 +84,55 @@ def test_a_run_refuses_outputs_of_another_type(output: Any, words: str) -> None:
     program = prepare_doubling_program(engine)
     feeds = {"x": np.zeros(2, np.float32)}
     assert run_blocking(engine.run(program, feeds))
-    engine.compute = lambda program, values: [] if output is None else [output]  # type: ignore[method-assign]
+    returned = [] if output is ... else None if output is None else [output]
+    engine.compute = lambda program, values: returned  # type: ignore[method-assign,return-value,assignment]
     for keep in [(), (True,)]:
         with pytest.raises(
             DeviceError, match=rf"^run 'doubling' on the smallest: .* {words}"
         ):
             run_blocking(engine.run(program, feeds, keep))
+
+
+class FailingEngine(MinimalEngine):
+    """Engine of another package whose code raises."""
+
+    identity = EngineIdentity("the failing one")
+    fails_to_prepare = False
+
+    async def prepare(self, plan: Any) -> Any:
+        if self.fails_to_prepare:
+            raise KeyError("kernel")
+        return await super().prepare(plan)
+
+    def compute(self, program: Any, values: Mapping[str, Array]) -> list[Array]:
+        if "failing" in program.plan.graph.name:
+            raise ZeroDivisionError("no blocks")
+        return super().compute(program, values)
+
+
+@pytest.mark.parametrize(
+    ("fails_to_prepare", "message"),
+    [
+        (True, "prepare 'failing' on the failing one: the engine raised KeyError: "),
+        (False, "run 'failing' on the failing one: the engine raised ZeroDivisionErr"),
+    ],
+)
+def test_what_an_engine_raises_is_told_with_its_name(
+    monkeypatch: pytest.MonkeyPatch, fails_to_prepare: bool, message: str
+) -> None:
+    """Any exception of its code is the cause of an error that names it."""
+    engine = FailingEngine()
+    monkeypatch.setattr(pool, "engine_async", partial(_opened, engine))
+    engine.fails_to_prepare = fails_to_prepare
+    graph = Graph("failing")
+    graph.set_outputs([graph.input("x", (2,)) * 2.0])
+    with pytest.raises(DeviceError, match=f"^{message}") as caught:
+        Session("cpu").compile(graph).run({"x": np.zeros(2, np.float32)})
+    assert isinstance(caught.value.__cause__, KeyError | ZeroDivisionError)
+
+
+async def _opened(engine: Engine, *_: Any) -> Engine:
+    return engine
 
 
 @pytest.mark.parametrize("name", ["smallest", "cpu"])

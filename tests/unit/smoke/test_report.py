@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from rlxweb.smoke.engine_run import EngineOutcome
+from rlxweb.smoke.failure_diagnosis import describe_wrong_case
 from rlxweb.smoke.report import ReportRequest, build_report, matches_engine
 from rlxweb.smoke.result_rows import json_number, not_run_row
 from rlxweb.smoke.smoke_engine import SmokeEngine
+from tests.unit.smoke.report_factory import make_row
 
 REQUEST = ReportRequest("quick", "", (), "2026-01-01T00:00:00+00:00", {"rlxweb": "0"})
 
@@ -134,3 +136,14 @@ def test_names_match_devices_and_adapters(
     name: str, device: str, adapter: str, expected: bool
 ) -> None:
     assert matches_engine(name, device, adapter) is expected
+
+
+def test_a_wrong_case_is_described_with_its_largest_error() -> None:
+    """NaN and infinity have no error that could be the largest."""
+    first = {"at": [1, 2], "got": 0.25, "want": 0.5}
+    row = make_row("samples/exp/0", "wrong", max_error=0.25, first=first)
+    described = describe_wrong_case(row)
+    assert described.endswith("expected 0.5, got 0.25; the largest error is 0.25")
+    for value in ("nan", "-inf"):
+        row = make_row("samples/exp/0", "wrong", first=first | {"want": value})
+        assert describe_wrong_case(row).endswith(f"expected {value}, got 0.25")
