@@ -237,19 +237,10 @@ def _analyse_group(
     search = settings.peak_search(spec)
     # A band of fewer bins is shown whole.
     search = search._replace(k=min(search.k, len(band)))
-    # Peaks are searched in the whole recording's average, so blocks give spectra.
-    sample_type = group_sample_type(settings, group)
-    job = WelchJob(spec, len(group.channels), group.longest, 0, sample_type=sample_type)
-    # By the size alone, for a recording's spectrum is the same bytes whenever computed.
-    segments = settings.nsegments or sum(
-        segment_count(piece.n_samples, spec.nperseg, spec.hop) for piece in group.pieces
-    )
-    n_transformed = job.n_rows * segments * spec.nfft
-    job = replace(job, use_compiled=n_transformed >= MIN_COMPILED_SAMPLES)
     with stages.stage("choose the engine", "choose"):
-        pick = choose_place(
-            job, PlaceRequest(settings.requested_device, settings.adapter)
-        )
+        job = recording_job(group, spec, settings)
+        request = PlaceRequest(settings.requested_device, settings.adapter)
+        pick = choose_place(job, request)
         engine = PickedEngine(pick)
     power, floor, n_segments = group_power(
         group, spec, engine, settings, progress, stages
@@ -275,6 +266,26 @@ def _analyse_group(
         device=engine.device.label,
         engine=engine.name,
         decision=engine.decision,
+    )
+
+
+def recording_job(group: Group, spec: WelchSpec, settings: Settings) -> WelchJob:
+    """Return the spectra of a group of channels as a job that a device is chosen for.
+
+    It has no peaks: those are searched in the average of all blocks, on the host.
+    """
+    # By the size alone, for a recording's spectrum is the same bytes whenever computed.
+    segments = settings.nsegments or sum(
+        segment_count(piece.n_samples, spec.nperseg, spec.hop) for piece in group.pieces
+    )
+    n_transformed = len(group.channels) * segments * spec.nfft
+    return WelchJob(
+        spec,
+        len(group.channels),
+        group.longest,
+        k=0,
+        sample_type=group_sample_type(settings, group),
+        use_compiled=n_transformed >= MIN_COMPILED_SAMPLES,
     )
 
 

@@ -10,7 +10,8 @@ import click
 import numpy as np
 from rich.console import Console
 
-from rlxweb.batch.settings import Settings, group_sample_type, group_spec
+from rlxweb.batch.recording_analysis import recording_job
+from rlxweb.batch.settings import Settings, group_spec
 from rlxweb.cli import options
 from rlxweb.cli.console import format_count, make_console, print_lines
 from rlxweb.cli.json_documents import json_document
@@ -36,6 +37,7 @@ from rlxweb.select.device_and_adapter import DevicePlace, available_places, engi
 from rlxweb.signal.batch_size_crossover import crossover_text, welch_candidates
 from rlxweb.signal.presets import spec_from_preset
 from rlxweb.signal.welch_candidates import STRATEGIES, WelchJob, engine_for_candidate
+from rlxweb.signal.welch_engine import SampleRows, WelchEngine
 from rlxweb.signal.welch_peaks import welch_peaks
 from rlxweb.signal.welch_peaks_arguments import validate_min_segments
 
@@ -160,6 +162,11 @@ def _requested_jobs(
         nsegments=option_values["segments"],
         precision=option_values["precision"],
     )
+    if option_values["min_segments"] is not None:
+        raise UsageError(
+            "--min-segments",
+            "it cannot be combined with FILE, of which all segments are averaged",
+        )
     jobs = []
     with open_recording(
         file, **reading, storage_options=option_values["storage"]
@@ -171,10 +178,7 @@ def _requested_jobs(
                 f"{recording.path}: {format_count(n_rows, 'channel')} at "
                 f"{group.fs:g} Hz"
             )
-            job = _make_job(spec, n_rows, group.n_samples, option_values)
-            jobs.append(
-                (title, replace(job, sample_type=group_sample_type(settings, group)))
-            )
+            jobs.append((title, recording_job(group, spec, settings)))
     return jobs
 
 
@@ -196,10 +200,15 @@ def _make_job(
     spec: WelchSpec, n_rows: int, n_samples: int, option_values: dict[str, Any]
 ) -> WelchJob:
     """Return the Welch job of rows that have this specification."""
-    k = Settings(k=option_values["k"]).peak_search(spec).k
     segments = spec.segments_per_row(n_samples)
     min_segments = validate_min_segments(option_values["min_segments"], segments)
+    k = _peak_count(spec, option_values)
     return WelchJob(spec, n_rows, n_samples, k, "bins", min_segments)
+
+
+def _peak_count(spec: WelchSpec, option_values: dict[str, Any]) -> int:
+    """Return how many peaks are requested. Raises UsageError."""
+    return Settings(k=option_values["k"]).peak_search(spec).k
 
 
 def _decide(
@@ -208,8 +217,9 @@ def _decide(
     """Price the candidates of a job, time them if requested, and return the
     decision.
     """
+    k = _peak_count(job.spec, option_values)
     if option_values["cost_mode"] == "seed":
-        candidates = seed_candidates(places, job.n_rows, job.spec.nfft, job.k)
+        candidates = seed_candidates(places, job.n_rows, job.spec.nfft, k)
     else:
         candidates = welch_candidates(job, places)
     if all(c.blocker for c in candidates):
@@ -224,7 +234,7 @@ def _decide(
         "rows": job.n_rows,
         "n_fft": job.spec.nfft,
         "segments": job.spec.segments_per_row(job.n_samples),
-        "k": job.k,
+        "k": k,
     }
     if option_values["cost_mode"] == "seed":
         numbers["notes"] = [SEED_NOTE]
@@ -266,9 +276,12 @@ def _measure_candidate(candidate: Any, job: WelchJob) -> Any:
     x = (1000 * x).astype(np.int16) if spec.is_digital else x.astype(spec.dtype)
     try:
         engine = engine_for_candidate(candidate, job)
-        timing = STOPWATCH.time(
-            lambda: run_blocking(engine.strongest_bins(x, spec, job.k))
-        )
+        timing = STOPWATCH.time(lambda: run_blocking(_run(engine, x, spec, job.k)))
     except (RlxError, MemoryError) as error:
         return replace(candidate, blocker=f"failed: {error or 'out of memory'}")
     return replace(candidate, measured_ns=timing.ns)
+
+
+async def _run(engine: WelchEngine, x: SampleRows, spec: WelchSpec, k: int) -> None:
+    """Compute k peaks of each row, or the spectra that a recording's job asks for."""
+    await (engine.strongest_bins(x, spec, k) if k else engine.power(x, spec))

@@ -101,8 +101,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="./dev bench kernels", description=__doc__)
     parser.add_argument("--device", action="append", default=[], help="all GPUs")
     parser.add_argument("--only", default="", help="cases whose name holds this text")
-    parser.add_argument("--mib", type=float, help="of a case at most (1024)")
-    parser.add_argument("--rows", type=int, help="of a case at most (65536)")
+    parser.add_argument("--mib", type=float, help="of a case at most (1024; on CPUs 1)")
+    parser.add_argument(
+        "--rows", type=int, help="of a case at most (65536; on CPUs 256)"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="samples (7)")
     parser.add_argument("--budget-s", type=float, default=420.0, help="of all (420)")
     parser.add_argument("--json", metavar="F", help="after each case; - is stdout")

@@ -53,6 +53,18 @@ def test_every_rate_of_a_file_is_a_job(call: CommandRunner, edf: Path) -> None:
     assert text.count("candidates, fastest prediction first:") == 2
 
 
+def test_a_file_is_explained_as_welch_runs_it(call: CommandRunner, edf: Path) -> None:
+    """What can run a file's groups is what `rlxweb welch` can choose from."""
+    jobs = call("explain", edf, *CPU_ONLY, "--json").document["jobs"]
+    (file,) = call("welch", edf, "-q", *CPU_ONLY, "--json", "-").document["files"]
+    for job, group in zip(jobs, file["groups"], strict=True):
+        explained, chosen_from = (
+            [c for c in decision["candidates"] if not c["blocker"]]
+            for decision in (job, group["decision"])
+        )
+        assert explained == chosen_from
+
+
 def test_file_sets_rows_and_length(call: CommandRunner, npy: Path) -> None:
     """Fewer or longer segments change the predicted time."""
 

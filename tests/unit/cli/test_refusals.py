@@ -47,7 +47,7 @@ EXPLAIN = {
     "--n-fft 8 --k 6": "k is 6; must be 1 to 5, the number of bins",
     "--segments 3 --min-segments 4": "min_segments is 4; must be 1 to 3, the number of "
     "averaged segments",
-    "x.npy --fs 9 --min-segments 7": "min_segments is 7; must be 1 to 6",
+    "x.npy --fs 9 --min-segments 1": "--min-segments: it cannot be combined with FILE",
     "--fast": "no such option '--fast'",
     "--cost-mode guess": "'guess' is not one of",
     "--device abacus": "unknown device 'abacus'",
