@@ -54,7 +54,7 @@ def test_every_rate_of_a_file_is_a_job(call: CommandRunner, edf: Path) -> None:
 
 
 def test_a_file_is_explained_as_welch_runs_it(call: CommandRunner, edf: Path) -> None:
-    """What can run a file's groups is what `rlxweb welch` can choose from."""
+    """The candidates for a file's groups are those of `rlxweb welch`."""
     jobs = call("explain", edf, *CPU_ONLY, "--json").document["jobs"]
     (file,) = call("welch", edf, "-q", *CPU_ONLY, "--json", "-").document["files"]
     for job, group in zip(jobs, file["groups"], strict=True):
