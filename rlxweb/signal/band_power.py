@@ -63,6 +63,7 @@ from rlxweb.signal.spectrum_result import (
     warn_flat_rows,
 )
 from rlxweb.signal.welch import welch
+from rlxweb.signal.welch_request import welch_errors_named
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -337,7 +338,8 @@ def band_power(
         if nperseg is None and isinstance(options.get("window", ""), str | tuple):
             # `welch` shortens them to the signal, and warns of it.
             nperseg = default_nperseg(rate_hz, float(edges.min()))
-        spectrum = welch(x, rate_hz, nperseg=nperseg, axis=axis, **options)
+        with welch_errors_named(CONTEXT):
+            spectrum = welch(x, rate_hz, nperseg=nperseg, axis=axis, **options)
     resolved_bands = dict(zip(names, edges.tolist(), strict=True))
     result = band_power_of(spectrum, None, resolved_bands, relative=relative, log=log)
     return replace(result, ran=result.ran._replace(wall_s=perf_counter() - start))

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from rlxweb.core.argument_validation import coerce_integer
-from rlxweb.core.errors import UsageError
 from rlxweb.core.warning_stacklevel import caller_stacklevel
 from rlxweb.ops.welch.spec import WelchSpec
-from rlxweb.signal.welch_request import DEFAULT_NPERSEG, WelchRequest
+from rlxweb.signal.welch_request import (
+    DEFAULT_NPERSEG,
+    WelchRequest,
+    welch_errors_named,
+)
 
 OverlapRule = Callable[[int], int]
 
@@ -63,12 +66,9 @@ def segment_spec(
     options["nperseg"] = fit_nperseg(
         options["window"], options["nperseg"], n_samples, context
     )
-    try:
+    with welch_errors_named(context):
         spec = WelchRequest(**options).spec(n_samples, dtype)
         if options["noverlap"] is None:
             options["noverlap"] = default_overlap(spec.nperseg)
             spec = WelchRequest(**options).spec(n_samples, dtype)
-    except UsageError as error:
-        error.doing = context if error.doing == "welch" else error.doing
-        raise
-    return spec
+        return spec

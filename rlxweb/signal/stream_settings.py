@@ -23,7 +23,11 @@ from rlxweb.signal.running_averages import (
     make_average,
 )
 from rlxweb.signal.spectrum_peaks import PeakSearch
-from rlxweb.signal.welch_request import DETREND_FROM_PRESET, WelchRequest
+from rlxweb.signal.welch_request import (
+    DETREND_FROM_PRESET,
+    WelchRequest,
+    welch_errors_named,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -86,11 +90,8 @@ class StreamSettings:
 
     def spec(self, dtype: str) -> WelchSpec:
         """Return the estimate for samples of a dtype and any number of segments."""
-        try:
+        with welch_errors_named(CONTEXT):
             return self._request.spec(None, dtype)
-        except UsageError as error:
-            error.doing = CONTEXT if error.doing == "welch" else error.doing
-            raise
 
     @cached_property
     def hz(self) -> NDArray[np.float64]:

@@ -32,7 +32,12 @@ from rlxweb.signal.exported_welch_estimate import ExportedWelchEstimate, Output
 from rlxweb.signal.row_preparation import energy_limits
 from rlxweb.signal.spectrum_peaks import PeakSearch
 from rlxweb.signal.welch_peaks import welch_peaks
-from rlxweb.signal.welch_request import DETREND_FROM_PRESET, SCALINGS, WelchRequest
+from rlxweb.signal.welch_request import (
+    DETREND_FROM_PRESET,
+    SCALINGS,
+    WelchRequest,
+    welch_errors_named,
+)
 from rlxweb.signal.welch_test_vectors import build_test_vectors
 
 if TYPE_CHECKING:
@@ -111,10 +116,18 @@ def export_welch(
     Errors   UsageError, LimitExceeded, NotWritten; Unsupported for mode "peaks": local
              maxima are searched by the host.
     """
-    request = WelchRequest(
-        *(coerce_float("fs", fs, CONTEXT), nperseg, noverlap, nfft, window, detrend),
-        *(True, scaling, "mean", nsegments, preset),
-    )
+    with welch_errors_named(CONTEXT):
+        request = WelchRequest(
+            fs=coerce_float("fs", fs, CONTEXT),
+            nperseg=nperseg,
+            noverlap=noverlap,
+            nfft=nfft,
+            window=window,
+            detrend=detrend,
+            scaling=scaling,
+            nsegments=nsegments,
+            preset=preset,
+        )
     check_choice("output", output, ("peaks", "power", "both"), CONTEXT)
     if mode != "bins":
         raise Unsupported(
@@ -159,7 +172,8 @@ def _plan_estimate(
     for label, peak_count in (("rows", n_rows), ("samples", n_samples)):
         if peak_count < 1:
             raise UsageError(CONTEXT, f"{label} is {peak_count}", "must be at least 1")
-    spec = request.spec(n_samples, np.float32)
+    with welch_errors_named(CONTEXT):
+        spec = request.spec(n_samples, np.float32)
     if not np.isfinite(request.fs * (spec.n_freqs - 1.0)):
         rule = "all frequencies must be within the range of float64"
         raise UsageError(CONTEXT, f"fs is {request.fs:g}", rule)

@@ -65,7 +65,12 @@ from rlxweb.signal.welch_peaks_arguments import (
     validate_min_segments,
 )
 from rlxweb.signal.welch_peaks_result import WelchPeaks, power_quantity
-from rlxweb.signal.welch_request import DETREND_FROM_PRESET, PRESETS, WelchRequest
+from rlxweb.signal.welch_request import (
+    DETREND_FROM_PRESET,
+    PRESETS,
+    WelchRequest,
+    welch_errors_named,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -333,11 +338,8 @@ def _make_job(
     """
     estimate = {n: v for n, v in options.items() if n not in PeakSearch._fields}
     n_rows, n_samples = shape
-    try:
+    with welch_errors_named(CONTEXT):
         spec = WelchRequest(**estimate).spec(n_samples, sample_type.compute_dtype)
-    except UsageError as error:
-        error.doing = CONTEXT if error.doing == "welch" else error.doing
-        raise
     search = PeakSearch.from_options(options).checked(CONTEXT, spec.n_freqs)
     checked_min = validate_min_segments(min_segments, spec.segments_per_row(n_samples))
     strategy_name = validate_strategy(strategy, checked_min)

@@ -8,7 +8,8 @@ here. It must not compute a spectrum.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args
 
@@ -44,6 +45,20 @@ _DETRENDS: dict[object, Detrend | None] = {
     "linear": "linear",
     "l": "linear",
 }
+
+
+@contextmanager
+def welch_errors_named(context: str) -> Iterator[None]:
+    """Let the errors of an estimate name the function that the caller called.
+
+    Where that is not `welch`: `with welch_errors_named("stft"): …`.
+    """
+    try:
+        yield
+    except UsageError as error:
+        if error.doing == _CONTEXT:
+            error.doing = context
+        raise
 
 
 class WelchPreset(NamedTuple):

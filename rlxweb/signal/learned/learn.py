@@ -33,7 +33,7 @@ from rlxweb.signal.learned.pruning import (
 from rlxweb.signal.learned.training_examples import TrainingExamples, make_examples
 from rlxweb.signal.learned.transform import LearnedTransform
 from rlxweb.signal.learned.transform_file import MAX_NPERSEG, save_transform
-from rlxweb.signal.welch_request import WelchRequest
+from rlxweb.signal.welch_request import WelchRequest, welch_errors_named
 from rlxweb.trace.training.loop import INTERRUPTED
 
 if TYPE_CHECKING:
@@ -189,14 +189,15 @@ def learn_welch(
     for name, value in (("steps", steps), ("price", price), ("seed", seed)):
         if value < 0:
             raise UsageError(_CONTEXT, f"{name} is {value}", "must be 0 or more")
-    spec = WelchRequest(
-        fs=fs,
-        nperseg=coerce_integer("nperseg", nperseg, _CONTEXT),
-        noverlap=noverlap,
-        window=window,
-        detrend=detrend,
-        preset=preset,
-    ).spec(None, np.float64)
+    with welch_errors_named(_CONTEXT):
+        spec = WelchRequest(
+            fs=fs,
+            nperseg=coerce_integer("nperseg", nperseg, _CONTEXT),
+            noverlap=noverlap,
+            window=window,
+            detrend=detrend,
+            preset=preset,
+        ).spec(None, np.float64)
     _check_spec(spec)
     hz = frequencies(spec, fs)
     # A local maximum is told by its neighbours: one bin more at either end.

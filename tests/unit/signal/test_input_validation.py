@@ -193,6 +193,33 @@ def test_invalid_arguments_are_refused(
         CALLS[name](X, **options)
 
 
+ESTIMATES: dict[str, Callable[..., Any]] = {
+    "welch": lambda **options: rlx.welch(X, **options),
+    "welch_peaks": lambda **options: rlx.welch_peaks(X, **options),
+    "WelchStream": lambda **options: rlx.WelchStream(100.0, **options),
+    "band_power": lambda **options: rlx.band_power(X, 100.0, {"a": (1, 4)}, **options),
+    "spectrogram": lambda **options: rlx.spectrogram(X, **options),
+    "stft": lambda **options: rlx.stft(X, **options),
+    "csd": lambda **options: rlx.csd(X, X, **options),
+    "export_welch": lambda **options: rlx.export_welch("page", 2, 512, **options),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATES)
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"nperseg": 64, "noverlap": 64}, "noverlap is 64; "),
+        ({"window": np.zeros((2, 2))}, r"the window has shape \(2, 2\)"),
+    ],
+)
+def test_an_estimate_is_refused_by_the_name_that_was_called(
+    name: str, options: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=f"^{name}: {problem}"):
+        ESTIMATES[name](**options)
+
+
 @pytest.mark.parametrize("field", PeakSearch._fields)
 def test_every_field_of_a_search_is_checked_by_all_that_take_it(field: str) -> None:
     """A field that `checked` leaves out, or a stream does not have, fails here."""
