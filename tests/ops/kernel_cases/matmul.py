@@ -168,7 +168,9 @@ CASES = [
             f"halves, {why}",
             *(Drawn(shape, "f16") for shape in shapes),
             # On the CPU both sides have the same batches, or the right one none.
-            kernels=(kernel, "matmul, of halves")[: 1 + ("either side" not in why)],
+            kernels=kernel
+            if why == "batches of either side"
+            else (kernel, "matmul, of halves"),
             is_full=why != "tails of rows, columns and terms",
         )
         for kernel, table in ((BLOCKS_64, SMALL), (BLOCKS_128, LARGE))
