@@ -75,7 +75,7 @@ def test_failed_compile_falls_back(machine: FakeMachine, error: Exception) -> No
     machine.prepare_errors[Device.VULKAN] = error
     runner = make_runner()
     assert runner.run_try(["vulkan", "cpu"], X)[0] is Device.CPU
-    assert runner.attempts[0].error.startswith(str(error))
+    assert str(error) in runner.attempts[0].error
 
 
 @pytest.mark.parametrize("error", RUN_ERRORS, ids=lambda e: type(e).__name__)

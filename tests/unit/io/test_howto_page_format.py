@@ -41,7 +41,7 @@ except SystemExit as end:
 def test_a_reader_and_a_row_make_a_format(tmp_path: Path) -> None:
     """The page's code, in a copy of the package, reads, refuses and describes files."""
     copy_package(tmp_path)
-    (reader,) = code_blocks("add-a-format", "python")
+    reader, _ = code_blocks("add-a-format", "python")
     (diff,) = code_blocks("add-a-format", "diff")
     (tmp_path / "rlxweb" / "io" / "raw16_reader.py").write_text(reader, "utf-8")
     apply_diff(tmp_path, diff)
