@@ -11,13 +11,18 @@ from typing import Any
 
 import pytest
 
-from rlxweb.codegen import jit_cache, llvm_compiler, native_elementwise
+from rlxweb.codegen import (
+    jit_cache,
+    llvm_compiler,
+    native_elementwise,
+    native_row_reduction,
+)
 from rlxweb.codegen.jit_cache import JitCache
 from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.core.errors import AdapterMissing
 from rlxweb.engines import cpu_float16_via_float32, cpu_native_program
 from rlxweb.engines.cpu import JIT_CACHES
-from rlxweb.ops import cache_blocking
+from rlxweb.ops import cache_blocking, composed_row_kernel
 from rlxweb.ops.attention.cpu import native as attention
 from rlxweb.ops.attention.cpu import wasm as wasm_attention
 from rlxweb.ops.conv.cpu import native as conv
@@ -26,14 +31,12 @@ from rlxweb.ops.conv.cpu import wasm as wasm_conv
 from rlxweb.ops.kernel_variant import KernelTable, KernelVariant
 from rlxweb.ops.matmul.cpu import native as matmul
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
-from rlxweb.ops.norm.cpu import native as norm
-from rlxweb.ops.norm.cpu import wasm as wasm_norm
 from rlxweb.ops.recurrent.cpu import native as recurrent
 from rlxweb.ops.reduce.cpu import native as reduce
 from rlxweb.ops.reduce.cpu import numpy as numpy_reduce
 
 WORTHWHILE_SIZES: list[tuple[Any, str, int]] = [
-    (norm, "MIN_ELEMENTS", 1),
+    (composed_row_kernel, "MIN_ELEMENTS", 1),
     (attention, "MIN_ELEMENTS", 1),
     (reduce, "MIN_ELEMENTS", 1),
     (numpy_reduce, "_MIN_ELEMENTS", 1),
@@ -42,7 +45,6 @@ WORTHWHILE_SIZES: list[tuple[Any, str, int]] = [
     (conv, "_MANY_CHANNELS", 1 << 20),
     (matmul, "MIN_WORK", 1),
     (matmul, "_MIN_WORK_FEW_ROWS", 1),
-    (wasm_norm, "MIN_ELEMENTS", 1),
     (wasm_attention, "MIN_ELEMENTS", 1),
     (wasm_conv, "MIN_MULTIPLICATIONS", 1),
     (wasm_matmul, "MIN_MULTIPLICATIONS", 1),
@@ -53,8 +55,8 @@ WORTHWHILE_SIZES: list[tuple[Any, str, int]] = [
 ]
 """Module, constant and value that lets every size through."""
 THREADED_SIZES: list[tuple[Any, str, int]] = [
-    (norm, "_MIN_THREADED_ELEMENTS", 1),
-    (norm, "_TASK_ELEMENTS", 1 << 8),
+    (native_row_reduction, "MIN_THREADED_ELEMENTS", 1),
+    (native_row_reduction, "MIN_TASK_ELEMENTS", 1 << 8),
     (attention, "_MIN_THREADED_WORK", 1),
     (conv, "_MIN_THREADED_WORK", 1),
     (phase_split, "_MIN_THREADED_ELEMENTS", 1),
@@ -78,7 +80,10 @@ def _vector_settings() -> list[str]:
 
 
 SETTINGS = ("here", "threads", *_vector_settings(), "not compiled")
-COMPILED = ("compiled", "windows in cache", "in a native program", "halves in float32")
+COMPILED = (
+    *("compiled", "as a row kernel", "windows in cache", "in a native program"),
+    "halves in float32",
+)
 """Ends of the names of the kernels that use compiled code."""
 
 

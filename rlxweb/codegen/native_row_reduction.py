@@ -31,7 +31,7 @@ from rlxweb.codegen.native_elementwise import (
     region_key,
 )
 from rlxweb.codegen.result_buffer_pool import result_pool
-from rlxweb.codegen.row_kernel import RowKernel, is_view
+from rlxweb.codegen.row_kernel import JOB_WORDS, RowKernel, is_view
 from rlxweb.codegen.wasm_builder import IN_BROWSER, load_module
 from rlxweb.core.thread_tasks import run_tasks
 from rlxweb.ir.dtype import DType
@@ -44,6 +44,8 @@ MAX_ROW_LENGTH: Final = 1 << 16
 MIN_TASK_ELEMENTS: Final = 1 << 13
 """Minimum elements that a thread computes at a time."""
 MIN_THREADED_ELEMENTS: Final = 1 << 15
+_CLAIMED_WORD: Final = 2
+"""Word of a job with the address of the counter of claimed rows."""
 MIN_ROW_LENGTH: Final = 16
 """Elements of the shortest row: the lanes of the widest vectors."""
 
@@ -148,22 +150,33 @@ row_kernels: JitCache[ParallelNativeFunction] = (
 
 
 class RowKernelCall(JitCall[ParallelNativeFunction]):
-    """Row kernel as a function of the arrays it reads, in order."""
+    """Row kernel as a function of arrays.
+
+    operands  which of the arrays each read is; None: they are the reads, in order
+    """
 
     def __init__(
-        self, rows: CompilableRowKernel, fallback: Callable[..., NDArray[Any]]
+        self,
+        rows: CompilableRowKernel,
+        fallback: Callable[..., NDArray[Any]],
+        operands: Sequence[int] | None = None,
     ) -> None:
         self.spec, layout = rows
         super().__init__(row_kernels, self.spec, fallback)
         kernel = self.spec.kernel
         result_type, n = kernel.result.type, kernel.rows.row_length
+        self.operands = range(len(kernel.reads)) if operands is None else operands
         self.shape, self.dtype = result_type.shape, result_type.dtype.numpy
         dtypes = [kernel.graph.node(i).type.dtype.numpy for i, _ in kernel.reads]
         item_sizes = [dtype.itemsize for dtype in (self.dtype, *dtypes)]
         self.strides = list(map(mul, layout.strides, item_sizes))
         self.block_starts = [list(map(mul, s, item_sizes)) for s in layout.starts]
         task_rows = max(1, MIN_TASK_ELEMENTS // n)
-        self.sizes = layout.row_count, n, task_rows
+        words = layout.row_count, n, 0, task_rows
+        # NumPy 1 on Windows has 32 bits where it is not told. The last word is the
+        # counter of the rows that threads have claimed.
+        addresses = [0] * len(item_sizes)
+        self._job = np.array([*words, *addresses, *self.strides, 0], np.int64)
         block_count = len(layout.starts)
         is_large = block_count * layout.row_count * n >= MIN_THREADED_ELEMENTS
         is_divisible = block_count > 1 or layout.row_count > task_rows
@@ -173,16 +186,14 @@ class RowKernelCall(JitCall[ParallelNativeFunction]):
         self, kernel: ParallelNativeFunction, arrays: Sequence[NDArray[Any]]
     ) -> NDArray[Any]:
         out = result_pool.empty(self.shape, self.dtype)
-        dense = [np.ascontiguousarray(array) for array in arrays]
+        dense = [np.ascontiguousarray(arrays[k]) for k in self.operands]
         bases = [array_address(array) for array in (out, *dense)]
-        row_count, n, task_rows = self.sizes
 
         def run_block(index: int, *, threaded: bool = False) -> None:
-            claimed = np.zeros(1, np.int64)
+            job = self._job.copy()
+            job[_CLAIMED_WORD] = array_address(job) + job.itemsize * (job.size - 1)
             addresses = map(add, bases, self.block_starts[index])
-            words = row_count, n, array_address(claimed), task_rows
-            # NumPy 1 on Windows has 32 bits where it is not told.
-            job = np.array([*words, *addresses, *self.strides], np.int64)
+            job[JOB_WORDS : JOB_WORDS + len(bases)] = list(addresses)
             kernel(job, threaded=threaded)
 
         if len(self.block_starts) == 1:
@@ -194,14 +205,18 @@ class RowKernelCall(JitCall[ParallelNativeFunction]):
 
 
 def compilable_row_kernel(
-    graph: Graph, ids: Sequence[int]
+    graph: Graph, ids: Sequence[int], *, any_size: bool = False
 ) -> CompilableRowKernel | None:
     """Return a fused row reduction as a row kernel; None if it is too small to be worth
     compiling, or cannot be compiled.
+
+    any_size  whether it may be small, and its rows shorter or longer than is best
+    Errors   GraphError for a node that is not computed along the rows.
     """
     kernel = RowKernel.from_nodes(graph, ids)
     is_long = MIN_ROW_LENGTH <= kernel.rows.row_length <= MAX_ROW_LENGTH
-    if not is_long or prod(kernel.rows.shape) * len(ids) < MIN_WORK:
+    is_large = prod(kernel.rows.shape) * len(ids) >= MIN_WORK
+    if not any_size and not (is_long and is_large):
         return None
     computed = [n for n in kernel.nodes if not is_view(n) and not reduction_kind(n)]
     folds = [node for node in kernel.nodes if reduction_kind(node)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from rlxweb.core.errors import GraphError
 from rlxweb.ir.graph import Graph, Node
@@ -23,6 +24,10 @@ from rlxweb.ir.row_reduction_pattern import (
     find_row_reduction,
 )
 
+JOB_WORDS: Final = 4
+"""Words of a kernel's job before its addresses: rows, elements of a row, address of the
+counter of rows that threads have claimed, rows that a thread claims at a time.
+"""
 # By name, as no field of an op's record says that its result is never below 0. One that
 # is missing here is only summed more slowly.
 _NONNEGATIVE_OPS = ("abs", "exp", "exp2", "sqrt")

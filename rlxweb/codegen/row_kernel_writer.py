@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rlxweb.codegen.elementwise_llvm import (
     emit_nodes,
@@ -27,10 +27,6 @@ from rlxweb.core.errors import Unsupported
 from rlxweb.ir.graph import Node
 from rlxweb.ir.row_reduction_pattern import reduction_kind
 
-JOB_WORDS: Final = 4
-"""Words of a job before its addresses: rows, elements of a row, the counter of rows
-that threads have claimed, rows that a thread claims at a time.
-"""
 Index = TypeVar("Index")
 """Where the elements of a vector begin in their row."""
 
@@ -50,6 +46,7 @@ class RowKernelWriter(ABC, Generic[Index]):
     row_values  of the row in work, by node
     row_reads  of the row in work, by number of the read
     inverses   of what divides elements of the row in work: a factor and a power of two
+    rounding_errors  what sums and means of the row in work lost when they were rounded
     """
 
     def __init__(
@@ -63,6 +60,7 @@ class RowKernelWriter(ABC, Generic[Index]):
         self.row_values: dict[int, TypedValue] = {}
         self.row_reads: dict[int, TypedValue] = {}
         self.inverses: dict[str, tuple[TypedValue, TypedValue]] = {}
+        self.rounding_errors: dict[str, TypedValue] = {}
 
     @abstractmethod
     def _exp_nonpositive(self, argument: TypedValue) -> TypedValue:
@@ -96,7 +94,9 @@ class RowKernelWriter(ABC, Generic[Index]):
     def _reduce_terms(
         self, kind: str, is_same_sign: bool, term: Callable[[Index], TypedValue]
     ) -> TypedValue:
-        """Emit a loop over the row that reduces terms to one number."""
+        """Emit a loop over the row that reduces terms to one number, whose rounding
+        error is kept where it is known.
+        """
 
     @abstractmethod
     def _store_row_value(self, value: TypedValue) -> None:
@@ -110,6 +110,7 @@ class RowKernelWriter(ABC, Generic[Index]):
     def emit_row(self) -> None:
         """Emit the walks of a row."""
         self.row_values, self.inverses, self.is_value_stored = {}, {}, False
+        self.rounding_errors = {}
         self.row_reads = {
             read: self._load_row_value(read)
             for read, is_scalar in enumerate(self.is_scalar)
@@ -228,15 +229,18 @@ class RowKernelWriter(ABC, Generic[Index]):
 
     def _emit_node(self, node: Node, operands: dict[int, TypedValue]) -> TypedValue:
         """Emit the value of a node at some elements."""
-        # By name, as two ops are cheaper where they meet a value of the row: a division
-        # is a product with the inverse, which is known before, and there is a shorter
-        # power of e for arguments up to 0, which are those of every softmax.
-        if node.op == "div" and self.kernel.levels[node.id] == "line":
-            divisor = self._known_row_value(node, node.inputs[1])
-            if divisor is not None and divisor.value in self.inverses:
-                dividend = operands.get(node.inputs[0])
-                if dividend is not None:
-                    return self._divide_by_row_value(dividend, divisor)
+        # By name, as three ops do better where they meet a value of the row: a division
+        # is a product with the inverse, which is known before; what is left of elements
+        # near their mean is exact; and there is a shorter power of e for arguments up
+        # to 0, which are those of every softmax.
+        if node.op in ("div", "sub") and self.kernel.levels[node.id] == "line":
+            row_value = self._known_row_value(node, node.inputs[1])
+            element = operands.get(node.inputs[0])
+            if row_value is not None and element is not None:
+                if node.op == "div" and row_value.value in self.inverses:
+                    return self._divide_by_row_value(element, row_value)
+                if node.op == "sub" and row_value.value in self.rounding_errors:
+                    return self._subtract_row_value(element, row_value)
         if node.op == "exp" and self.kernel.is_nonpositive(node.inputs[0]):
             return self._exp_nonpositive(operands[node.inputs[0]])
         return emit_nodes(self.lowering, self.kernel.graph, [node], operands)
@@ -247,6 +251,13 @@ class RowKernelWriter(ABC, Generic[Index]):
         factor, scale = map(self._broadcast, self.inverses[divisor.value])
         product = self._operator("*", dividend, factor)
         return self._operator("*", product, scale)
+
+    def _subtract_row_value(
+        self, element: TypedValue, row_value: TypedValue
+    ) -> TypedValue:
+        error = self._broadcast(self.rounding_errors[row_value.value])
+        difference = self._operator("-", element, self._broadcast(row_value))
+        return self._operator("-", difference, error)
 
     def _reduce(self, node: Node) -> TypedValue:
         """Emit a reduction along the row."""

@@ -23,8 +23,8 @@ from rlxweb.codegen.llvm_row_reduction import (
     reduce_elements,
     sum_same_sign,
 )
-from rlxweb.codegen.row_kernel import RowKernel
-from rlxweb.codegen.row_kernel_writer import JOB_WORDS, RowKernelWriter, kernel_library
+from rlxweb.codegen.row_kernel import JOB_WORDS, RowKernel
+from rlxweb.codegen.row_kernel_writer import RowKernelWriter, kernel_library
 from rlxweb.codegen.wgsl_to_instructions import TypedValue
 from rlxweb.codegen.wgsl_to_llvm import LlvmLowering
 from rlxweb.core.errors import Unsupported
@@ -157,6 +157,17 @@ class _LlvmRowKernelWriter(RowKernelWriter[IntValue]):
         if kind == "mean":
             count = self.ir.emit_value(f"uitofp i64 {self.n} to double")
             result = self.ir.emit_value(f"fdiv double {result}, {count}")
-        if op.accumulator_type == "double":
-            result = self.ir.emit_value(f"fptrunc double {result} to float")
-        return TypedValue("F", result)
+        if op.accumulator_type != "double":
+            return TypedValue("F", result)
+        ir = self.ir
+        rounded = ir.emit_value(f"fptrunc double {result} to float")
+        if op is SUM:
+            widened = ir.emit_value(f"fpext float {rounded} to double")
+            lost = ir.emit_value(f"fsub double {result}, {widened}")
+            # Infinity lost nothing, and less itself it is NaN.
+            zero = ir.emit_value(f"fsub double {lost}, {lost}")
+            is_finite = ir.emit_value(f"fcmp ord double {zero}, 0.0")
+            lost = ir.emit_value(f"select i1 {is_finite}, double {lost}, double 0.0")
+            error = ir.emit_value(f"fptrunc double {lost} to float")
+            self.rounding_errors[rounded] = TypedValue("F", error)
+        return TypedValue("F", rounded)

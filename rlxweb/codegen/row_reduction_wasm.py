@@ -1,9 +1,10 @@
 """WebAssembly code of a row kernel, as `row_reduction_llvm.py` writes it for
 processors, with the same arguments.
 
-A row is walked four elements at once; the last four may overlap those before, and what
-was counted there counts no more. Sums are in double precision; terms of one sign are
-added in single precision for a short run, where nothing cancels.
+A row is walked four elements at once, eight where they are reduced; the last four may
+overlap those before, and what was counted there counts no more. Sums are in double
+precision; terms of one sign are added in single precision for a short run, where
+nothing cancels.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from rlxweb.codegen.elementwise_wasm import (
     emit_vector_store,
 )
 from rlxweb.codegen.native_calls import WORD_NBYTES
-from rlxweb.codegen.row_kernel import RowKernel
-from rlxweb.codegen.row_kernel_writer import JOB_WORDS, RowKernelWriter, kernel_library
+from rlxweb.codegen.row_kernel import JOB_WORDS, RowKernel
+from rlxweb.codegen.row_kernel_writer import RowKernelWriter, kernel_library
 from rlxweb.codegen.wasm_builder import WasmFunctionBuilder, encode_module
 from rlxweb.codegen.wgsl_to_instructions import TypedValue
 from rlxweb.codegen.wgsl_to_wasm import REQUIRED_INCLUDES, WasmLowering
@@ -31,6 +32,8 @@ RUN_LENGTH: Final = 128
 """Elements that are added in single precision before their sum is widened; a power of
 two.
 """
+_UNROLLED: Final = 2
+"""Vectors of terms that go side by side."""
 _UPPER_LANES, _SWAPPED_HALVES, _SWAPPED_PAIRS = (2, 3, 2, 3), (2, 3, 0, 1), (1, 0, 3, 2)
 
 
@@ -41,7 +44,14 @@ def row_kernel_module(kernel: RowKernel, is_scalar: Sequence[bool]) -> bytes:
     is_scalar  which reads are one number for a whole row
     Errors   Unsupported.
     """
-    return encode_module([_WasmRowKernelWriter(kernel, is_scalar).function()])
+    return encode_module([row_kernel_function(kernel, is_scalar)])
+
+
+def row_kernel_function(
+    kernel: RowKernel, is_scalar: Sequence[bool]
+) -> WasmFunctionBuilder:
+    """Return @rows_job alone, for a module with other functions."""
+    return _WasmRowKernelWriter(kernel, is_scalar).function()
 
 
 class _WasmRowKernelWriter(RowKernelWriter[None]):
@@ -63,7 +73,7 @@ class _WasmRowKernelWriter(RowKernelWriter[None]):
     def function(self) -> WasmFunctionBuilder:
         """Return the function of the kernel."""
         f = self.f
-        f.declare_locals("i32", "outer", "n", "at", "first", "last")
+        f.declare_locals("i32", "outer", "n", "at", "first", "last", "paired")
         f.declare_locals("i32", *self.rows, *self.steps)
         f.declare_locals("v128", "lanes", "mask")
         f.lane_constants("lanes", range(LANES))
@@ -83,10 +93,12 @@ class _WasmRowKernelWriter(RowKernelWriter[None]):
         return f
 
     @contextmanager
-    def _vectors(self, *, has_mask: bool = True) -> Iterator[None]:
-        """Emit a loop over the vectors of the row."""
+    def _vectors(
+        self, *, start: str | int = 0, has_mask: bool = True
+    ) -> Iterator[None]:
+        """Emit a loop over the vectors of the row, from an element on."""
         f = self.f
-        f.set_local("at", 0)
+        f.set_local("at", start)
         with f.loop_until("at", "n", "i32.ge_u"):
             f.set_local("first", "at", "last", "at", "last", "i32.lt_u", "select")
             if has_mask:
@@ -147,13 +159,44 @@ class _WasmRowKernelWriter(RowKernelWriter[None]):
         else:
             run_length = RUN_LENGTH if is_same_sign else LANES
             total = self._accumulate("add", 0.0, term, run_length)
+        lowering = self.lowering
         if kind == "mean":
-            count = self.lowering.emit_value(
-                "n", "i32x4.splat", "f64x2.convert_low_i32x4_u"
-            )
-            total = self.lowering.emit_value(total, count, "f64x2.div")
-        single = self.lowering.emit_value(total, "f32x4.demote_f64x2_zero")
-        return TypedValue("F", self._shuffled(single, (0, 0, 0, 0)))
+            count = lowering.emit_value("n", "i32x4.splat", "f64x2.convert_low_i32x4_u")
+            total = lowering.emit_value(total, count, "f64x2.div")
+        result = self._rounded(total)
+        if kind != "prod":
+            widened = lowering.emit_value(result, "f64x2.promote_low_f32x4")
+            lost = lowering.emit_value(total, widened, "f64x2.sub")
+            # Infinity lost nothing, and less itself it is NaN.
+            zero = lowering.emit_value(lost, lost, "f64x2.sub")
+            is_finite = lowering.emit_value(zero, zero, "f64x2.eq")
+            lost = lowering.emit_value(lost, is_finite, "v128.and")
+            self.rounding_errors[result] = TypedValue("F", self._rounded(lost))
+        return TypedValue("F", result)
+
+    def _rounded(self, number: str) -> str:
+        """Emit a number of double precision as a float in each lane."""
+        single = self.lowering.emit_value(number, "f32x4.demote_f64x2_zero")
+        return self._shuffled(single, (0, 0, 0, 0))
+
+    def _for_each_term(
+        self, term: Callable[[None], TypedValue], take: Callable[[str, int, bool], None]
+    ) -> None:
+        """Emit a loop over pairs of vectors of terms, and one over those left.
+
+        take   is told a vector, whether it is the first or the second of its pair, and
+               whether only the lanes of `mask` count
+        """
+        f, step = self.f, _UNROLLED * LANES
+        f.set_local("at", 0)
+        f.set_local("paired", "n", -step, "i32.and")
+        with f.loop_until("at", "paired", "i32.ge_u"):
+            for k in range(_UNROLLED):
+                f.set_local("first", "at", k * LANES, "i32.add")
+                take(term(None).value, k, False)
+            f.set_local("at", "at", step, "i32.add")
+        with self._vectors(start="paired"):
+            take(term(None).value, 0, True)
 
     def _accumulate(
         self,
@@ -164,48 +207,74 @@ class _WasmRowKernelWriter(RowKernelWriter[None]):
     ) -> str:
         """Emit a sum or product of a row's terms; return two lanes of double precision
         with the result in each.
+
+        run_length  terms that are combined in single precision before; LANES: none
         """
         f, lowering = self.f, self.lowering
         neutral = lowering.splat("F", identity).value
-        total = lowering.emit_value(neutral, "f64x2.promote_low_f32x4")
-        run = lowering.emit_value(neutral)
+        # One for each half of each vector: an addition waits for the one before.
+        totals = [
+            lowering.emit_value(neutral, "f64x2.promote_low_f32x4")
+            for _ in range(2 * _UNROLLED)
+        ]
+        runs = [lowering.emit_value(neutral) for _ in range(_UNROLLED)]
 
-        def add_run() -> None:
-            upper = self._shuffled(run, _UPPER_LANES)
-            for part in (run, upper):
-                words = total, part, "f64x2.promote_low_f32x4", f"f64x2.{operation}"
-                f.set_local(total, *words)
+        def widen(value: str, k: int) -> None:
+            self._accumulate_widened(totals[2 * k : 2 * k + 2], value, operation)
 
-        with self._vectors():
-            value = term(None).value
-            words: tuple[str, ...] = value, neutral, "mask", "v128.bitselect"
-            if identity == 0:
-                words = value, "mask", "v128.and"
+        def add_runs() -> None:
+            for k, run in enumerate(runs):
+                widen(run, k)
+                f.set_local(run, neutral)
+
+        def take(value: str, k: int, is_masked: bool) -> None:
+            if is_masked:
+                words = value, neutral, "mask", "v128.bitselect"
+                value = lowering.emit_value(*words)
             if run_length == LANES:
-                f.set_local(run, *words)
-                add_run()
-            else:
-                f.set_local(run, run, *words, f"f32x4.{operation}")
-                last = run_length - LANES
+                widen(value, k)
+                return
+            f.set_local(runs[k], runs[k], value, f"f32x4.{operation}")
+            if k == _UNROLLED - 1:
+                last = run_length - _UNROLLED * LANES
                 with f.if_block("at", run_length - 1, "i32.and", last, "i32.eq"):
-                    add_run()
-                    f.set_local(run, neutral)
+                    add_runs()
+
+        self._for_each_term(term, take)
         if run_length != LANES:
-            add_run()
+            add_runs()
+        total = totals[0]
+        for other in totals[1:]:
+            f.set_local(total, total, other, f"f64x2.{operation}")
         swapped = self._shuffled(total, _SWAPPED_HALVES)
         return lowering.emit_value(total, swapped, f"f64x2.{operation}")
 
+    def _accumulate_widened(
+        self, totals: Sequence[str], value: str, operation: str
+    ) -> None:
+        """Emit the lower and the upper half of a vector being added to two totals."""
+        halves = value, self._shuffled(value, _UPPER_LANES)
+        for total, half in zip(totals, halves, strict=True):
+            words = total, half, "f64x2.promote_low_f32x4", f"f64x2.{operation}"
+            self.f.set_local(total, *words)
+
     def _extreme(self, kind: str, term: Callable[[None], TypedValue]) -> str:
         """Emit the largest or smallest term of a row, NaN if one is; in each lane."""
-        # Numbers by `pmax`, one instruction of processors, which passes over NaN.
+        # Numbers by `pmax`, one instruction of processors, which passes over NaN. Lanes
+        # that were seen before change nothing.
         f, lowering = self.f, self.lowering
-        infinity = float("-inf" if kind == "max" else "inf")
-        best = lowering.emit_value(lowering.splat("F", infinity).value)
+        infinity = lowering.splat("F", float("-inf" if kind == "max" else "inf")).value
+        bests = [lowering.emit_value(infinity) for _ in range(_UNROLLED)]
         nan_lanes = lowering.emit_value(lowering.splat("I", 0).value)
-        with self._vectors(has_mask=False):
-            value = term(None).value
-            f.set_local(best, best, value, f"f32x4.p{kind}")
+
+        def take(value: str, k: int, is_masked: bool) -> None:
+            f.set_local(bests[k], bests[k], value, f"f32x4.p{kind}")
             f.set_local(nan_lanes, nan_lanes, value, value, "f32x4.ne", "v128.or")
+
+        self._for_each_term(term, take)
+        best, *others = bests
+        for other in others:
+            f.set_local(best, best, other, f"f32x4.p{kind}")
         for lanes in (_SWAPPED_HALVES, _SWAPPED_PAIRS):
             f.set_local(best, best, self._shuffled(best, lanes), f"f32x4.p{kind}")
         with f.if_block(nan_lanes, "v128.any_true"):

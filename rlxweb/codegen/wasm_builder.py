@@ -105,6 +105,8 @@ _SIMD_OPCODES: Final = {  # after the prefix 0xfd
     "f32x4.demote_f64x2_zero": 0x5E,
     "f64x2.promote_low_f32x4": 0x5F,
     "f64x2.add": 0xF0,
+    "f64x2.eq": 0x47,
+    "f64x2.sub": 0xF1,
     "f64x2.mul": 0xF2,
     "f64x2.div": 0xF3,
     "f64x2.convert_low_i32x4_u": 0xFF,

@@ -63,7 +63,6 @@ from rlxweb.ops.matmul.cpu.native import matmul_kernels
 from rlxweb.ops.matmul.cpu.wasm_on_web_workers import (
     shared_region_cache,
 )
-from rlxweb.ops.norm.cpu.native import softmax_norm_kernels
 from rlxweb.ops.recurrent.cpu.native import recurrence_kernels
 from rlxweb.ops.reduce.cpu.native import reduction_kernels
 
@@ -75,7 +74,6 @@ CPU_VARIANTS: Final = (*_OP_KERNELS, *float16_variants(_OP_KERNELS))
 """Kernel variants of the CPU: compiled code first, then efficient NumPy."""
 JIT_CACHES: Final = (
     region_kernels,
-    softmax_norm_kernels,
     attention_kernels,
     conv_kernels,
     float16_kernels,

@@ -207,10 +207,9 @@ KERNEL_MODULES: dict[str, tuple[str, ...]] = {
         "welch.wgsl.workgroup",
     ),
     "cpu": (
-        "norm.cpu.wasm",
         "attention.cpu.wasm",
         "matmul.cpu.wasm_on_web_workers",
-        "norm.cpu.native",
+        "norm.cpu",
         "attention.cpu.native",
         "matmul.cpu.epilogue",
         "matmul.cpu.wasm",

@@ -60,9 +60,6 @@ TOLERANCES = {
     "attention": Tolerance(rtol=2e-5, atol=4e-6),
     "matmul": Tolerance(rtol=2e-6, atol=2e-6, relative_to_peak=True),
     "short runs": Tolerance(rtol=1e-6, atol=1e-6, relative_to_peak=True),
-    "softmax, by WebAssembly": Tolerance(rtol=2e-5, atol=1e-7),
-    "layer_norm, by WebAssembly": Tolerance(rtol=2e-5, atol=2e-6),
-    "rms_norm, by WebAssembly": Tolerance(rtol=2e-5, atol=2e-6),
     "in a native program": Tolerance(rtol=2e-5, atol=2e-6, relative_to_peak=True),
     "fused": Tolerance(rtol=2e-5, atol=5e-6, relative_to_peak=True),
 }

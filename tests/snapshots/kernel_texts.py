@@ -48,7 +48,6 @@ from rlxweb.ops.attention.cpu.wasm_codegen import attention_module
 from rlxweb.ops.matmul.cpu import native as matmul
 from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
 from rlxweb.ops.matmul.cpu.wasm_threaded import threaded_matmul_module
-from rlxweb.ops.norm.cpu.wasm_codegen import softmax_norm_module
 from rlxweb.ops.welch.cpu.llvm_kernel import WelchKernel
 from rlxweb.ops.welch.cpu.llvm_top_k_search import register_count
 from rlxweb.smoke.case import SmokeCase, checked_ops, sample_cases
@@ -309,7 +308,7 @@ def cuda_kernels() -> dict[str, KernelTexts]:
 def wasm_kernels() -> dict[str, KernelTexts]:
     """Return the WebAssembly modules, by the hash of their bytes."""
     kernels = KernelTexts()
-    modules = {"lines": softmax_norm_module()}
+    modules = dict[str, bytes]()
     for fused in (False, True):
         rounding = "fused" if fused else "two roundings"
         modules |= {

@@ -39,6 +39,7 @@ OPERANDS: list[tuple[str, tuple[Shape | Drawn, ...], dict[str, Any]]] = [
     *((op, ((2, 4, 40, 37),), WINDOWS) for op in ("max_pool", "max_pool_indices")),
     ("cumsum", ((3, 5000),), {"axis": 1}),
     ("cumsum", ((2, 70_001),), {"axis": -1, "exclusive": True}),
+    ("log_softmax", ((40, 132),), {"axis": -1}),
     ("add_norm", ((40, 132), (40, 132), (132,), (132,)), {}),
     *((op, ((300, 700),), {}) for op in ("relu", "sigmoid", "erf")),
     *(

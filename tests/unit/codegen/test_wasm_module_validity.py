@@ -19,8 +19,8 @@ from rlxweb.codegen.wasm_builder import (
 )
 from rlxweb.codegen.wasm_native_program import program_module
 from rlxweb.core.errors import Unsupported
+from rlxweb.ops.attention.cpu.wasm_codegen import attention_module
 from rlxweb.ops.matmul.cpu.wasm_codegen import matmul_module
-from rlxweb.ops.norm.cpu.wasm_codegen import softmax_norm_module
 from tests.snapshots.kernel_texts import ROW_FORMULAS, row_kernels_by_hand
 from tests.unit.codegen.test_native_elementwise import (
     elementwise_samples,
@@ -68,7 +68,7 @@ def test_all_modules_are_valid() -> None:
     """
     modules = {
         "products": matmul_module(fused=False),
-        "lines": softmax_norm_module(),
+        "attention": attention_module(fused=False),
         "native program": program_module(fused=False),
     }
     for name in ROW_FORMULAS:

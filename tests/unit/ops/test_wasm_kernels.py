@@ -21,11 +21,9 @@ from rlxweb.ops.attention.cpu.wasm import WasmAttention
 from rlxweb.ops.conv.cpu.wasm import KERNELS as CONV_KERNELS
 from rlxweb.ops.matmul.cpu import wasm as wasm_matmul
 from rlxweb.ops.matmul.cpu.wasm import matmul, try_matmul_into, wasm_functions
-from rlxweb.ops.norm.cpu.wasm import KERNELS as NORM_KERNELS
 from tests.ops.kernel_cases.conv import LARGE_GEOMETRIES
 
 IN_WASM = sys.platform == "emscripten"
-NORMS = {row.op: row for row in NORM_KERNELS}
 (WASM_ATTENTION,), (WASM_CONV,) = ATTENTION_KERNELS, CONV_KERNELS
 Shape = tuple[int, ...]
 
@@ -34,25 +32,6 @@ Shape = tuple[int, ...]
 def enable_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Enable compilation, which is off in other tests."""
     monkeypatch.setenv("RLX_FAST", "background")
-
-
-def can_normalize(
-    name: str, shape: Shape, axis: int = -1, dtype: DType = DType.F32
-) -> bool:
-    op, variant = registry.get(name), NORMS[name]
-    types = [TensorType(shape, dtype)]
-    types += [TensorType(shape[-1:], dtype)] * (int(str(op.arity)) - 1)
-    attrs = op.check_attrs({"axis": axis})
-    return variant.can_run(tuple(types), types[0], attrs)
-
-
-def test_wasm_row_gates() -> None:
-    for name in NORMS:
-        assert can_normalize(name, (40, 64)) == IN_WASM
-        assert not can_normalize(name, (400, 3))
-        assert not can_normalize(name, (40, 64), axis=0)
-        assert not can_normalize(name, (4, 8))
-        assert not can_normalize(name, (40, 64), dtype=DType.F64)
 
 
 def can_attend(q: Shape, dtype: DType = DType.F32, **options: Any) -> bool:

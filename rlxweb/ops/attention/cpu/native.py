@@ -19,6 +19,7 @@ from rlxweb.codegen.native_calls import (
     array_address,
     pack_arguments,
 )
+from rlxweb.codegen.native_row_reduction import row_kernels
 from rlxweb.codegen.result_buffer_pool import result_pool
 from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType
@@ -28,11 +29,8 @@ from rlxweb.ops.attention.operand_shapes import (
     AttentionSizes,
     infer_attention_sizes,
 )
+from rlxweb.ops.composed_row_kernel import row_function
 from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
-from rlxweb.ops.norm.cpu.native import (
-    run_softmax_norm,
-    softmax_norm_kernels,
-)
 
 MIN_ELEMENTS: Final = 1 << 11
 """Elements of a result from which one native call is faster than several NumPy calls.
@@ -77,7 +75,7 @@ def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     enough.
     """
     is_float32 = all(tensor_type.dtype is DType.F32 for tensor_type in inputs[:3])
-    return is_float32 and out.numel >= MIN_ELEMENTS and softmax_norm_kernels.is_enabled
+    return is_float32 and out.numel >= MIN_ELEMENTS and row_kernels.is_enabled
 
 
 def _compute_attention(
@@ -107,13 +105,10 @@ def _attention_by_blas(
     v: NDArray[Any],
     mask: NDArray[Any] | None,
 ) -> NDArray[Any]:
-    """Compute attention with NumPy's BLAS and the scores' softmax in place."""
-    kernel = softmax_norm_kernels.get_kernel("softmax") if s.SK else None
-    if kernel is None:
-        start = perf_counter()
+    """Compute attention with NumPy's BLAS and compiled softmax of the scores."""
+    if not s.SK:
         operands = (q, k, v) if mask is None else (q, k, v, mask)
         output: NDArray[Any] = registry.get("attention").reference(np, attrs, *operands)
-        softmax_norm_kernels.record_fallback_time("softmax", perf_counter() - start)
         return output
     qh = split_heads(s, q, s.H, s.D) * np.float32(score_scale(s, attrs))
     kh, vh = split_heads(s, k, s.HK, s.D), split_heads(s, v, s.HK, s.DV)
@@ -126,7 +121,11 @@ def _attention_by_blas(
         np.tanh(scores, out=scores)
         scores *= np.float32(attrs["softcap"])
     scores = apply_mask(np, attrs, s, scores, mask)
-    out = run_softmax_norm(kernel, {}, scores, (), scores) @ vh
+    along_keys = {"axis": 3}
+    softmax = row_function(
+        "softmax", (TensorType(scores.shape, DType.F32),), along_keys
+    )
+    out = softmax(along_keys, scores) @ vh
     if s.layout != "heads":
         out = out.swapaxes(1, 2)
     return np.ascontiguousarray(out).reshape(s.output_shape)

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from rlxweb.codegen.native_calls import WORD_NBYTES
+from rlxweb.codegen.row_kernel import RowKernel
+from rlxweb.codegen.row_reduction_wasm import row_kernel_function
 from rlxweb.codegen.wasm_builder import WasmFunctionBuilder, encode_module
+from rlxweb.ir.graph import Graph
+from rlxweb.ir.op import registry
 from rlxweb.ops.matmul.cpu.wasm_codegen import (
     PANEL_COLUMNS,
     matmul_functions,
     scratch_floats,
 )
-from rlxweb.ops.norm.cpu.wasm_codegen import attention_weights_function
 
 OPERANDS: Final = ("q", "k", "v", "out", "bias")
 JOB_FIELDS: Final = (
@@ -25,15 +29,15 @@ JOB_FIELDS: Final = (
 )
 """Words of 32 bits of a job: addresses; bytes from one batch, head and row to the next,
 0 where all have the same; numbers of batches and heads, heads that share a key head,
-lengths; the scratch memory, whose first four floats are the factor of scores.
+lengths; the scratch memory, which begins with the factor of scores.
 """
 QUERIES_PER_BLOCK: Final = 64
 """Queries in a block."""
 _ELEMENT_BYTES: Final = 4
-_HEADER_FLOATS: Final = 8
-"""Floats before the rest of the scratch memory: the factor, and four that are written
-over.
-"""
+_HEADER_FLOATS: Final = 32
+"""Floats before the rest of the scratch memory: the factor, then the softmax's job."""
+_SOFTMAX_JOB_NBYTES: Final = 16
+"""Bytes from the scratch memory's begin to the softmax's job."""
 
 
 def wasm_scratch_floats(queries: int, keys: int, size: int) -> int:
@@ -62,13 +66,13 @@ def attention_module(*, fused: bool) -> bytes:
     }
     function_indices |= {
         "turned": len(product_functions),
-        "weights": len(product_functions) + 1,
+        "softmax": len(product_functions) + 1,
     }
     return encode_module(
         [
             *product_functions,
             _transpose_function(),
-            attention_weights_function(),
+            _softmax_function(),
             _attention_function(function_indices),
         ]
     )
@@ -99,6 +103,38 @@ def _transpose_function() -> WasmFunctionBuilder:
         f.set_local("to", "to", _ELEMENT_BYTES * PANEL_COLUMNS, "i32.add")
         f.set_local("terms", "terms", 1, "i32.sub")
     return f
+
+
+def _softmax_function() -> WasmFunctionBuilder:
+    """Function that computes the softmax of scores times a factor plus a bias, row by
+    row.
+    """
+    graph = Graph("attention weights")
+    scores, bias = (graph.input(name, (64, 64)) for name in ("scores", "bias"))
+    biased = scores * graph.input("factor", (64, 1)) + bias
+    softmax = registry.get("softmax").decomposition
+    assert softmax is not None
+    graph.set_outputs([softmax.build(graph, {"axis": 1}, biased)])
+    ids = [node.id for node in graph.nodes() if node.op != "input"]
+    kernel = RowKernel.from_nodes(graph, ids)
+    reads = [graph.node(i).attrs["name"] for i, _ in kernel.reads]
+    assert reads == _SOFTMAX_READS
+    return row_kernel_function(kernel, [name == "factor" for name in reads])
+
+
+_SOFTMAX_READS: Final = ["scores", "factor", "bias"]
+
+
+def _emit_softmax(f: WasmFunctionBuilder, function_index: int) -> None:
+    """Emit the call that makes weights of the raw scores of some queries."""
+    words: list[str | int] = ["many", "keys", 0, 0]
+    words += ["scores", "raw", "room", "bias_at"]  # the result, then the reads
+    words += ["row_of_keys", "row_of_keys", 0, "bias_row"]
+    for k, word in enumerate(words):
+        f.emit("room", word)
+        f.emit_memory_access("i32.store", _SOFTMAX_JOB_NBYTES + WORD_NBYTES * k)
+    f.emit("room", _SOFTMAX_JOB_NBYTES, "i32.add")
+    f.call(function_index)
 
 
 def _attention_function(function_indices: dict[str, int]) -> WasmFunctionBuilder:
@@ -178,8 +214,7 @@ def _emit_head(f: WasmFunctionBuilder, function_indices: dict[str, int]) -> None
         f.emit("q_at", "panels", "raw", "many", "size", "keys")
         f.emit("q_row", "row_of_keys", "spare")
         f.call(function_indices["of_laid"])
-        f.emit("raw", "scores", "many", "keys", "bias_at", "bias_row", "room")
-        f.call(function_indices["weights"])
+        _emit_softmax(f, function_indices["softmax"])
         f.emit("scores", "v_at", "out_at", "many", "keys", "value")
         f.emit("row_of_keys", "v_row", "out_row", "rest", 1, 0, 0, 0)
         f.call(function_indices["product"])
