@@ -244,7 +244,9 @@ def test_op_families_and_the_device_choice_list_their_files() -> None:
         present = [
             f"{path.name}/" if path.is_dir() else path.name
             for path in init.parent.iterdir()
+            # A folder that was removed may still hold what Python compiled.
             if not path.name.startswith("__")
+            and (path.is_file() or any(path.glob("*.py")))
         ]
         assert sorted(listed) == sorted(present), package_path(init)
 
