@@ -6,6 +6,7 @@ scores never leave a core's cache. The rest has its scores from NumPy's BLAS.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from rlxweb.codegen.native_calls import (
 )
 from rlxweb.codegen.native_row_reduction import row_kernels
 from rlxweb.codegen.result_buffer_pool import result_pool
+from rlxweb.core.fork_safety import cached_property
 from rlxweb.core.thread_tasks import usable_cpus
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.op import Attrs, Op, TensorType, Types, registry
@@ -30,7 +32,7 @@ from rlxweb.ops.attention.operand_shapes import (
     infer_attention_sizes,
 )
 from rlxweb.ops.composed_row_kernel import row_function
-from rlxweb.ops.kernel_variant import KernelVariant, for_every_node
+from rlxweb.ops.kernel_variant import KernelVariant
 
 MIN_ELEMENTS: Final = 1 << 11
 """Elements of a result from which one native call is faster than several NumPy calls.
@@ -43,6 +45,7 @@ _MANY_HEADS: Final = 8
 _MAX_KEY_ELEMENTS: Final = 1 << 19
 """Largest number of key elements of a head, which a thread keeps transposed."""
 _KERNEL_KEY: Final = "attention"
+_ALONG_KEYS: Final = {"axis": 3}
 
 
 def _compile_kernel(key: object) -> ParallelNativeFunction:
@@ -78,27 +81,43 @@ def _is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
     return is_float32 and out.numel >= MIN_ELEMENTS and row_kernels.is_enabled
 
 
-def _compute_attention(
-    attrs: Attrs,
-    q: NDArray[Any],
-    k: NDArray[Any],
-    v: NDArray[Any],
-    mask: NDArray[Any] | None = None,
-) -> NDArray[Any]:
-    s = infer_attention_sizes(q.shape, k.shape, v.shape, attrs)
-    if not fits_native_kernel(s, attrs):
-        return _attention_by_blas(s, attrs, q, k, v, mask)
-    kernel = attention_kernels.get_kernel(_KERNEL_KEY)
-    if kernel is not None:
-        return _run_kernel(kernel, s, attrs, (q, k, v), mask)
-    start = perf_counter()
-    output = _attention_by_blas(s, attrs, q, k, v, mask)
-    attention_kernels.record_fallback_time(_KERNEL_KEY, perf_counter() - start)
-    return output
+class NativeAttention:
+    """Attention of one node as a function (attrs, q, k, v, mask) → array."""
+
+    def __init__(self, inputs: Types, out: TensorType, attrs: Attrs) -> None:
+        q, k, v = (operand.shape for operand in inputs[:3])
+        self.sizes = infer_attention_sizes(q, k, v, attrs)
+        self.fits_kernel = fits_native_kernel(self.sizes, attrs)
+
+    @cached_property
+    def softmax(self) -> Callable[..., NDArray[Any]]:
+        """Softmax of scores along the keys."""
+        s = self.sizes
+        scores = TensorType((s.B, s.H, s.SQ, s.SK), DType.F32)
+        return row_function("softmax", (scores,), _ALONG_KEYS)
+
+    def __call__(
+        self,
+        attrs: Attrs,
+        q: NDArray[Any],
+        k: NDArray[Any],
+        v: NDArray[Any],
+        mask: NDArray[Any] | None = None,
+    ) -> NDArray[Any]:
+        if not self.fits_kernel:
+            return _attention_by_blas(self.sizes, self.softmax, attrs, q, k, v, mask)
+        kernel = attention_kernels.get_kernel(_KERNEL_KEY)
+        if kernel is not None:
+            return _run_kernel(kernel, self.sizes, attrs, (q, k, v), mask)
+        start = perf_counter()
+        output = _attention_by_blas(self.sizes, self.softmax, attrs, q, k, v, mask)
+        attention_kernels.record_fallback_time(_KERNEL_KEY, perf_counter() - start)
+        return output
 
 
 def _attention_by_blas(
     s: AttentionSizes,
+    softmax: Callable[..., NDArray[Any]],
     attrs: Attrs,
     q: NDArray[Any],
     k: NDArray[Any],
@@ -121,11 +140,7 @@ def _attention_by_blas(
         np.tanh(scores, out=scores)
         scores *= np.float32(attrs["softcap"])
     scores = apply_mask(np, attrs, s, scores, mask)
-    along_keys = {"axis": 3}
-    softmax = row_function(
-        "softmax", (TensorType(scores.shape, DType.F32),), along_keys
-    )
-    out = softmax(along_keys, scores) @ vh
+    out = softmax(_ALONG_KEYS, scores) @ vh
     if s.layout != "heads":
         out = out.swapaxes(1, 2)
     return np.ascontiguousarray(out).reshape(s.output_shape)
@@ -226,7 +241,7 @@ KERNELS = (
     KernelVariant(
         "attention, compiled",
         "attention",
-        for_every_node(_compute_attention),
+        NativeAttention,
         _is_supported,
     ),
 )
