@@ -2,14 +2,15 @@
 
 What a softmax or a norm computes is said once, by the `Compose` of its record; its code
 on processors and in WebAssembly is that of any fused row reduction
-(`codegen/native_row_reduction.py`).
+(`codegen/native_row_reduction.py`). A sum or a maximum is a row reduction of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Final, NamedTuple
+from math import prod
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,12 @@ from rlxweb.codegen.wasm_builder import IN_BROWSER
 from rlxweb.core.errors import GraphError
 from rlxweb.ir.dtype import DType
 from rlxweb.ir.graph import Graph
+from rlxweb.ir.lowering import Compose, Kernel
 from rlxweb.ir.op import Attrs, TensorType, Types, registry
-from rlxweb.ir.shape_arithmetic import normalize_axis
-from rlxweb.ops.cache_blocking import attr_axis, blocked_op
+from rlxweb.ir.shape_arithmetic import normalize_sorted_axes
 from rlxweb.ops.kernel_variant import KernelVariant
 
+Array: TypeAlias = NDArray[Any]
 MIN_ELEMENTS: Final = 1 << (9 if IN_BROWSER else 11)
 """Elements from which one call of compiled code is faster than several NumPy calls."""
 _MIN_ROW_LENGTH: Final = 4 if IN_BROWSER else 2
@@ -44,46 +46,57 @@ class _ComposedRows(NamedTuple):
     operands: tuple[int, ...]
 
 
-def composed_row_kernel(op: str) -> KernelVariant:
-    """Return the kernel of an op along the last axis, for float32."""
-    return KernelVariant(
-        f"{op}, as a row kernel",
-        op,
-        partial(_build, op),
-        partial(_is_supported, op),
-        dtypes=frozenset({DType.F32}),
-    )
+def composed_row_kernel(
+    op: str,
+    fallback: Callable[..., Array],
+    min_share: int = 1,
+    feature: str | None = None,
+) -> KernelVariant:
+    """Return the kernel of an op along the last axis or axes, for float32.
+
+    fallback   (attrs, *arrays) → array, for as long as nothing is compiled
+    min_share  how many times `MIN_ELEMENTS` it needs, as NumPy takes fewer calls
+    feature    of the processor, as of a `KernelVariant`
+    """
+
+    def is_supported(inputs: Types, out: TensorType, attrs: Attrs) -> bool:
+        is_large = inputs[0].numel >= min_share * MIN_ELEMENTS
+        return is_large and _rows_of(op, inputs, attrs) is not None
+
+    def build(
+        inputs: Types, out: TensorType, attrs: Attrs
+    ) -> Callable[..., Array] | None:
+        composed = _rows_of(op, inputs, attrs)
+        if composed is None:
+            return None
+        by_numpy = partial(fallback, attrs)
+        return RowKernelCall(composed.rows, by_numpy, composed.operands)
+
+    name, dtypes = f"{op}, as a row kernel", frozenset({DType.F32})
+    return KernelVariant(name, op, build, is_supported, feature, dtypes)
 
 
-def row_function(op: str, inputs: Types, attrs: Attrs) -> Callable[..., NDArray[Any]]:
+def row_function(op: str, inputs: Types, attrs: Attrs) -> Callable[..., Array]:
     """Return an op along the last axis as a function (attrs, *arrays) → array: compiled
     code where there is some.
     """
-    is_compiled = _is_supported(op, inputs, inputs[0], attrs)
-    call = _build(op, inputs, inputs[0], attrs) if is_compiled else None
-    return call or partial(registry.get(op).reference, np)
-
-
-def _is_supported(op: str, inputs: Types, out: TensorType, attrs: Attrs) -> bool:
-    is_float32 = all(operand.dtype is DType.F32 for operand in inputs)
-    is_large = row_kernels.is_enabled and out.numel >= MIN_ELEMENTS
-    return is_float32 and is_large and _rows_of(op, inputs, attrs) is not None
-
-
-def _build(
-    op: str, inputs: Types, out: TensorType, attrs: Attrs
-) -> Callable[..., NDArray[Any]] | None:
-    composed = _rows_of(op, inputs, attrs)
-    if composed is None:
-        return None
-    fallback = partial(blocked_op(op, attr_axis), attrs)
-    return RowKernelCall(composed.rows, fallback, composed.operands)
+    reference = partial(registry.get(op).reference, np)
+    kernel = composed_row_kernel(op, reference)
+    is_compiled = kernel.can_run(inputs, inputs[0], attrs)
+    call = kernel.build(inputs, inputs[0], attrs) if is_compiled else None
+    return call or reference
 
 
 def _rows_of(op: str, inputs: Types, attrs: Attrs) -> _ComposedRows | None:
     shape, rank = inputs[0].shape, inputs[0].rank
-    is_long = rank > 0 and shape[-1] >= _MIN_ROW_LENGTH
-    if not is_long or normalize_axis(attrs["axis"], rank) != rank - 1:
+    is_float32 = all(operand.dtype is DType.F32 for operand in inputs)
+    if not (rank and is_float32 and row_kernels.is_enabled):
+        return None
+    axes = attrs["axes"] if "axes" in attrs else (attrs["axis"],)
+    row_axes = normalize_sorted_axes(axes, rank)
+    if row_axes != tuple(range(rank - len(row_axes), rank)):
+        return None
+    if prod(shape[axis] for axis in row_axes) < _MIN_ROW_LENGTH:
         return None
     return _compose_rows(op, tuple(inputs), tuple(sorted(attrs.items())))
 
@@ -95,12 +108,17 @@ def _compose_rows(
     """Return the row kernel of an op on operands of these types; None if it is none
     that can be compiled.
     """
-    compose = registry.get(op).decomposition
-    if compose is None:
-        return None
     graph = Graph(op)
     operands = [graph.input(f"x{k}", t.shape, t.dtype) for k, t in enumerate(inputs)]
-    graph.set_outputs([compose.build(graph, dict(attrs), *operands)])
+    lower = registry.get(op).lower
+    compose = registry.get(op).decomposition
+    if isinstance(lower, Kernel | Compose) and lower.reduction:
+        result = graph.apply(op, *operands, **dict(attrs))
+    elif compose is not None:
+        result = compose.build(graph, dict(attrs), *operands)
+    else:
+        return None
+    graph.set_outputs([result])
     positions = {operand.id: k for k, operand in enumerate(operands)}
     ids = []
     for node in graph.nodes():

@@ -216,6 +216,7 @@ KERNEL_MODULES: dict[str, tuple[str, ...]] = {
         "conv.cpu.wasm",
         "conv.cpu.native",
         "pool.cpu",
+        "reduce.cpu.rows",
         "reduce.cpu.native",
         "reduce.cpu.numpy",
         "recurrent.cpu.native",

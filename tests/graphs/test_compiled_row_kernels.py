@@ -235,9 +235,10 @@ def test_what_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         program = PreparedCpuGraph(graph).program
         kinds = {step.kind for step in program.plan.steps}
         functions = [call.function for call in program.calls]
-        is_compiled = any(isinstance(call, RowKernelCall) for call in functions)
-        assert is_compiled == ("lines" in kinds)
-        return is_compiled
+        # In a tab a sum alone is such a call too.
+        has_call = any(isinstance(call, RowKernelCall) for call in functions)
+        assert has_call or "lines" not in kinds
+        return "lines" in kinds
 
     assert is_compiled((64, 64))
     assert not is_compiled((8, 64))

@@ -111,10 +111,10 @@ def test_wrong_power_is_refused() -> None:
 
 def test_selected_peaks_move_to_the_front() -> None:
     peaks = PeaksOfPower(
-        bins=np.array([[4, 2, 7], [1, 5, -1]]),
+        bins=np.array([[4, 2, 7], [1, 5, -1]], np.int64),
         hz=np.array([[4.5, 2.0, 7.0], [1.0, 5.0, np.nan]]),
         power=np.array([[9, 8, 7], [6, 5, np.nan]], np.float32),
-        count=np.array([3, 2]),
+        count=np.array([3, 2], np.int64),
         prominence=np.array([[1, 5, 3], [2, 4, np.nan]], np.float32),
     )
     selected = peaks.select(peaks.prominence >= 3)
